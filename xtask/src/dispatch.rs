@@ -76,7 +76,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     }
     let table = std::fs::read_to_string(&part)
         .with_context(|| format!("{} was not written", part.display()))?;
-    let page = format!("{INTRO}\n{}\n\n{table}\n{LIMITS}", here::sentence());
+    let page = format!("{INTRO}\n{}\n\n{table}\n{LIMITS}", here::describe_machine());
     let file = options.page.clone().unwrap_or_else(|| root.join("docs/live-dispatch.md"));
     std::fs::write(&file, page).with_context(|| format!("cannot write {}", file.display()))?;
     println!("written: {}", file.display());

@@ -18,7 +18,7 @@ pub fn kernel() -> Option<String> {
 }
 
 /// Processor, cores and kernel, in a sentence.
-pub fn sentence() -> String {
+pub fn describe_machine() -> String {
     let known = |fact: Option<String>| fact.unwrap_or_else(|| "unknown".to_owned());
     let (cpu, kernel) = (known(cpu_model()), known(kernel()));
     format!("Machine: {cpu}, {} cores, Linux {kernel}.", cores())

@@ -177,7 +177,7 @@ fn with_own_core(scene: &str, cores: usize) -> String {
 
 /// Processor, cores, kernel and knobs, as the page's readers need them.
 fn machine(lull: &Path, options: &Options) -> Result<String> {
-    let sentence = here::sentence();
+    let sentence = here::describe_machine();
     let Options { rounds, block_s, .. } = options;
     let checked = Command::new(lull).arg("check").output().context("cannot start lull")?;
     let checked = String::from_utf8_lossy(&checked.stdout);

@@ -113,7 +113,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     println!("== {} s of blocks, and two minutes around them", options.blocks_s());
     let servers = Servers::start(place.path(), &files)?;
     let demands = servers.measure(&lull)?;
-    println!("== {}", sentence(&demands));
+    println!("== {}", describe_demands(&demands));
     let configs = write_configs(&results, &servers, &demands)?;
     compare(&lull, &files, &configs, options)?;
     let samples = results.join("samples.csv");
@@ -232,13 +232,13 @@ fn page(root: &Path, demands: &Demands, options: &Options, tables: &str) -> Resu
     Ok(format!(
         "{INTRO}\n{} Measured on {date} at commit {commit}: {rounds} blocks of {block_s} s a \
          policy and burst cycle. {}\n\n{LIMITS}\n{}\n",
-        here::sentence(),
-        sentence(demands),
+        here::describe_machine(),
+        describe_demands(demands),
         tables.trim_end()
     ))
 }
 
-fn sentence(demands: &Demands) -> String {
+fn describe_demands(demands: &Demands) -> String {
     let Demands { capacity_per_s, tomcat_ms, mariadb_ms } = demands;
     format!(
         "At full speed the tiers answer {capacity_per_s:.0} requests/s; a request takes \

@@ -78,7 +78,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     println!("== {} s of blocks, and some seconds a scene around them", options.blocks_s());
     let mut page = format!(
         "{INTRO}\n{} {} blocks of {} s a policy and scene.\n",
-        here::sentence(),
+        here::describe_machine(),
         options.rounds,
         options.block_s
     );
@@ -133,13 +133,14 @@ fn validate(root: &Path, lull: &Path, scene: &str, record: &str) -> Result<Strin
         });
         json(&mut command)
     };
-    let foretold = replay(POLICIES[0], &POLICIES[1..])?;
-    let mut section = format!("\n## {scene}\n\n{}", judged(&foretold)?);
-    section.push_str(&rows(POLICIES[0], &foretold, |figure| figure["replayed"].as_f64()));
+    let predictions = replay(POLICIES[0], &POLICIES[1..])?;
+    let mut section = format!("\n## {scene}\n\n{}", judged(&predictions)?);
+    section.push_str(&rows(POLICIES[0], &predictions, |figure| figure["replayed"].as_f64()));
     for policy in &POLICIES[1..] {
-        let came = replay(policy, &[policy])?;
-        let said = |figure: &Value| predicted(&foretold, policy, figure["figure"].as_str()?);
-        section.push_str(&rows(policy, &came, said));
+        let recorded = replay(policy, &[policy])?;
+        let predicted_value =
+            |figure: &Value| predicted(&predictions, policy, figure["figure"].as_str()?);
+        section.push_str(&rows(policy, &recorded, predicted_value));
     }
     Ok(section)
 }
@@ -155,9 +156,9 @@ fn json(command: &mut Command) -> Result<Value> {
 }
 
 /// How well the first policy was reproduced, and the table's head.
-fn judged(foretold: &Value) -> Result<String> {
-    let error = foretold["error"].as_f64().context("no error was reported")?;
-    let of = foretold["error_of"].as_str().unwrap_or_default();
+fn judged(predictions: &Value) -> Result<String> {
+    let error = predictions["error"].as_f64().context("no error was reported")?;
+    let of = predictions["error_of"].as_str().unwrap_or_default();
     let verdict = if error <= ANSWERED { "answered" } else { "refused by default" };
     Ok(format!(
         "`{}` is reproduced to {:.0} % ({of}): {verdict}.\n\n\
@@ -167,32 +168,34 @@ fn judged(foretold: &Value) -> Result<String> {
     ))
 }
 
-/// A row a figure of a policy: predicted as `said` has it, measured as recorded.
-fn rows(policy: &str, came: &Value, said: impl Fn(&Value) -> Option<f64>) -> String {
+/// A row a figure of a policy: predicted as `predicted_value` has it, measured as recorded.
+fn rows(policy: &str, recorded: &Value, predicted_value: impl Fn(&Value) -> Option<f64>) -> String {
     let mut rows = String::new();
-    for figure in came["reproduction"].as_array().into_iter().flatten() {
-        let (said, came) = (said(figure), figure["measured"].as_f64());
+    for figure in recorded["reproduction"].as_array().into_iter().flatten() {
+        let (predicted_value, recorded) = (predicted_value(figure), figure["measured"].as_f64());
         let text =
             |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |it| format!("{it:.3}"));
         // Figures that may be zero have no useful ratio.
-        let ratio = said.zip(came).filter(|(_, came)| *came > 0.0);
-        let ratio =
-            ratio.map_or_else(|| "-".to_owned(), |(said, came)| format!("{:.2}", said / came));
+        let ratio = predicted_value.zip(recorded).filter(|(_, recorded)| *recorded > 0.0);
+        let ratio = ratio.map_or_else(
+            || "-".to_owned(),
+            |(predicted_value, recorded)| format!("{:.2}", predicted_value / recorded),
+        );
         let of = |key: &str| figure[key].as_str().unwrap_or_default();
         let (figure, unit) = (of("figure"), of("unit"));
         let _ = writeln!(
             rows,
             "| {policy} | {figure} | {unit} | {} | {} | {ratio} |",
-            text(said),
-            text(came)
+            text(predicted_value),
+            text(recorded)
         );
     }
     rows
 }
 
 /// The predicted mean of a figure of a policy.
-fn predicted(foretold: &Value, policy: &str, figure: &str) -> Option<f64> {
-    let policies = foretold["prediction"]["policies"].as_array()?.iter().skip(1);
+fn predicted(predictions: &Value, policy: &str, figure: &str) -> Option<f64> {
+    let policies = predictions["prediction"]["policies"].as_array()?.iter().skip(1);
     let mut own = policies.filter(|it| it["policy"] == policy);
     let figures = own.next()?["figures"].as_array()?;
     figures.iter().find(|it| it["figure"] == figure)?["mean"].as_f64()
@@ -221,23 +224,23 @@ mod tests {
     #[test]
     fn predictions_are_those_of_the_policy_and_not_of_the_recorded_one() {
         let figures = |mean: f64| json!([{ "figure": "p95[x]", "mean": mean }]);
-        let foretold = json!({ "prediction": { "policies": [
+        let predictions = json!({ "prediction": { "policies": [
             { "policy": "even", "figures": figures(1.0) },
             { "policy": "lc-first", "figures": figures(2.0) },
             { "policy": "even", "figures": figures(3.0) },
         ]}});
-        assert_eq!(predicted(&foretold, "even", "p95[x]"), Some(3.0));
-        assert_eq!(predicted(&foretold, "even", "p99[x]"), None);
-        assert_eq!(predicted(&foretold, "arq", "p95[x]"), None);
+        assert_eq!(predicted(&predictions, "even", "p95[x]"), Some(3.0));
+        assert_eq!(predicted(&predictions, "even", "p99[x]"), None);
+        assert_eq!(predicted(&predictions, "arq", "p95[x]"), None);
     }
 
     #[test]
-    fn a_row_has_what_was_said_beside_what_came() {
-        let came = json!({ "reproduction": [
+    fn a_row_has_the_predicted_beside_the_measured_value() {
+        let recorded = json!({ "reproduction": [
             { "figure": "p95[x]", "unit": "ms", "measured": 4.0 },
             { "figure": "be-entropy", "unit": "1", "measured": 0.0 },
         ]});
-        let text = rows("even", &came, |_| Some(3.0));
+        let text = rows("even", &recorded, |_| Some(3.0));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "| even | p95[x] | ms | 3.000 | 4.000 | 0.75 |");
         assert_eq!(lines[1], "| even | be-entropy | 1 | 3.000 | 0.000 | - |");

@@ -47,7 +47,7 @@ fn main() -> anyhow::Result<()> {
     let names: Vec<String> = session.apps().iter().map(|app| app.name.clone()).collect();
     for epoch in session.epochs().take(10) {
         let epoch = epoch?;
-        for (name, app) in names.iter().zip(&epoch.standing.apps) {
+        for (name, app) in names.iter().zip(&epoch.assessment.apps) {
             writeln!(std::io::stdout(), "{:.1} s {name}: {app:?}", epoch.seen.time.as_secs_f64())?;
         }
     }

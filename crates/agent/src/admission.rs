@@ -15,9 +15,11 @@ mod threads;
 mod turn;
 
 pub use promises::Promise;
-pub use threads::{Changed, Order, Threads};
+pub use threads::{AdmissionSetups, Changed, Order, Threads};
 
-use lull_control::admission::{Admission, Answered, Pace, RoundLimits, RoundSeen, Seen};
+use lull_control::admission::{
+    Admission, Answered, GateObservation, Pace, RoundLimits, RoundObservation,
+};
 use lull_control::{Objective, PolicyError};
 use lull_host::Roots;
 use lull_host::oncall::{DeviceClock, Runtime, ServerClock, Statistics, describe_bypass};
@@ -25,7 +27,7 @@ use lull_measure::{Gauge, Missing, Nanos};
 use lull_oncall::{BREAK_EVEN_NS, CAP_MAX, Counters, Mode, PARK_MAX_NS, Settings};
 use lull_policies::ADMISSION_CONTROLLERS;
 use lull_policies::admission::{Site, Workers};
-use promises::Places;
+use promises::ConnectionIndices;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use turn::SurveyTurn;
@@ -47,7 +49,7 @@ const BYPASSED: Duration = Duration::from_millis(500);
 
 /// The configuration of an admission controller and of the gate that it controls.
 #[derive(Debug, Clone)]
-pub struct Post {
+pub struct AdmissionSetup {
     /// The admission controller's name.
     pub name: String,
     /// Its keys.
@@ -57,7 +59,7 @@ pub struct Post {
     /// Whether workers beyond the limit wait or rest.
     pub workers: Workers,
     /// Objectives of the server as a whole.
-    pub asked: Vec<Objective>,
+    pub objectives: Vec<Objective>,
     /// Objectives that hold for each connection of some clients. If empty, the admission
     /// controller treats all connections as one.
     pub promises: Vec<Promise>,
@@ -74,7 +76,7 @@ pub struct LiveAdmission {
     clock: ServerClock,
     device: DeviceClock,
     /// The index of each connection, if the controller distinguishes connections.
-    places: Option<Places>,
+    places: Option<ConnectionIndices>,
     limits: RoundLimits,
     closed: Settings,
     /// The pause that was reported last.
@@ -129,16 +131,16 @@ pub fn workers(rests: Option<bool>, objectives: &[Objective]) -> Workers {
     }
 }
 
-impl Post {
+impl AdmissionSetup {
     /// Builds the admission controller that is configured here.
     ///
     /// # Errors
     /// If no admission controller has this name, a key is invalid, the controller must know
     /// its connections beforehand, or the controller does not fit this gate.
     pub fn admission(&self) -> Result<Box<dyn Admission>, PolicyError> {
-        let objectives = self.objectives();
+        let objectives = self.connection_objectives();
         let site = Site {
-            asked: &self.asked,
+            server_objectives: &self.objectives,
             workers: self.workers,
             seed: self.seed,
             is_live: true,
@@ -153,11 +155,11 @@ impl Post {
     }
 
     /// The objective of each connection, by the index that the admission controller uses.
-    fn objectives(&self) -> Vec<Option<Objective>> {
+    fn connection_objectives(&self) -> Vec<Option<Objective>> {
         match self.promises.as_slice() {
             // One entry for each slot that the concurrency limit can reach.
             [] => vec![None; CAP_MAX as usize],
-            promises => Places::objectives(promises),
+            promises => ConnectionIndices::objectives(promises),
         }
     }
 }
@@ -167,23 +169,23 @@ impl LiveAdmission {
     /// decision.
     ///
     /// # Errors
-    /// As [`Post::admission`].
-    pub fn new(post: &Post, runtime: Arc<Runtime>) -> Result<Self, PolicyError> {
-        let distinguishes = !post.promises.is_empty();
-        let places = Places::new(&post.promises, |name| runtime.client_class(name));
+    /// As [`AdmissionSetup::admission`].
+    pub fn new(setup: &AdmissionSetup, runtime: Arc<Runtime>) -> Result<Self, PolicyError> {
+        let distinguishes = !setup.promises.is_empty();
+        let places = ConnectionIndices::new(&setup.promises, |name| runtime.client_class(name));
         let places = places.map_err(|name| {
             let message = format!("the config has no class of clients `{name}` for the promise");
             PolicyError::Config { key: "promise".to_owned(), message }
         })?;
         Ok(Self {
-            name: post.name.clone(),
-            admission: post.admission()?,
+            name: setup.name.clone(),
+            admission: setup.admission()?,
             statistics: runtime.statistics(),
             clock: ServerClock::new(&Roots::default()),
             device: DeviceClock::new(&Roots::default()),
             places: distinguishes.then_some(places),
-            limits: RoundLimits::open(post.objectives().len()),
-            closed: post.closed,
+            limits: RoundLimits::open(setup.connection_objectives().len()),
+            closed: setup.closed,
             reported_ns: runtime.settings().isr_delay_ns,
             begun: Instant::now(),
             next: Instant::now(),
@@ -229,7 +231,7 @@ impl LiveAdmission {
     /// Decides if a decision is due. Returns a description of the gate's new settings if they
     /// changed enough to be reported. While an operator bypasses the gate, it measures and
     /// decides nothing.
-    pub fn attend(&mut self) -> Option<String> {
+    pub fn poll(&mut self) -> Option<String> {
         if Instant::now() < self.next {
             return None;
         }
@@ -316,7 +318,7 @@ impl LiveAdmission {
         let gate = self.runtime.settings();
         let all = if self.places.is_some() { Vec::new() } else { self.answered() };
         if let Some(places) = &mut self.places {
-            places.see(&self.statistics.connections());
+            places.update(&self.statistics.connections());
         }
         let each = self.places.as_ref().map(|it| (it.answered.as_slice(), it.waiting.as_slice()));
         let (answered, waiting) = each.unwrap_or((&all, &[]));
@@ -327,7 +329,7 @@ impl LiveAdmission {
         let refusal = self.survey_turn.report_refusal(wants_survey && !may_survey, now);
         self.admission.allow_survey(may_survey);
         self.is_surveyed = wants_survey && may_survey;
-        let seen = Seen {
+        let seen = GateObservation {
             now,
             answered,
             waiting,
@@ -349,15 +351,15 @@ impl LiveAdmission {
             self.decision.clone_from(&decision);
         }
         self.has_moved |= decision.is_some() && settings != gate;
-        let is_news = settings != gate && is_news(&gate, self.reported_ns, &settings);
+        let is_reportable = settings != gate && is_reportable(&gate, self.reported_ns, &settings);
         match settings == in_force {
             true => self.runtime.pump(),
             false => self.runtime.set(&settings),
         }
-        if is_news {
+        if is_reportable {
             self.reported_ns = settings.isr_delay_ns;
         }
-        let changed = report(is_news.then(|| describe_gate(&settings)), decision);
+        let changed = report(is_reportable.then(|| describe_gate(&settings)), decision);
         if let Some(changed) = &changed {
             self.runtime.note(&format!("{}: {changed}", self.name));
         }
@@ -408,13 +410,13 @@ fn rested(did: &Counters, gate: &Settings, span: Nanos) -> Gauge<f64> {
 
 /// Returns the mean round of a span in which `queries` queries were answered. The library
 /// counts rounds but does not record each one.
-fn round(did: &Counters, gate: &Settings, span: Nanos, queries: u64) -> Option<RoundSeen> {
+fn round(did: &Counters, gate: &Settings, span: Nanos, queries: u64) -> Option<RoundObservation> {
     if did.rounds == 0 || !gate.mode.gates() {
         return None;
     }
     let each = |all: u64| u32::try_from(all / did.rounds).unwrap_or(u32::MAX);
     let took = Nanos(span.0 / did.rounds).saturating_sub(Nanos(gate.isr_delay_ns));
-    Some(RoundSeen { turns: each(did.admissions), queries: each(queries), took })
+    Some(RoundObservation { turns: each(did.admissions), queries: each(queries), took })
 }
 
 /// Removes the allowances of single connections when the admission controller ends, and the time
@@ -423,7 +425,7 @@ impl Drop for LiveAdmission {
     fn drop(&mut self) {
         self.runtime.expire_after(None);
         if let Some(places) = &self.places {
-            places.seated().for_each(|id| self.runtime.allow(id, None, None, false));
+            places.indexed().for_each(|id| self.runtime.allow(id, None, None, false));
             self.runtime.pump();
         }
     }
@@ -452,7 +454,7 @@ fn settings(limits: &RoundLimits, closed: &Settings, distinguishes: bool) -> Set
 
 /// Returns whether a change should be reported. A pause that follows the load changes slightly
 /// with every round, so a change of the pause by at most a quarter is not reported.
-fn is_news(before: &Settings, reported_ns: u64, now: &Settings) -> bool {
+fn is_reportable(before: &Settings, reported_ns: u64, now: &Settings) -> bool {
     let same_pause = Settings { isr_delay_ns: before.isr_delay_ns, ..*now };
     same_pause != *before || reported_ns.abs_diff(now.isr_delay_ns) > reported_ns / 4
 }
@@ -561,15 +563,15 @@ mod tests {
         );
     }
 
-    fn post(name: &str, workers: Workers, asked: &[Objective]) -> Post {
+    fn setup(name: &str, workers: Workers, objectives: &[Objective]) -> AdmissionSetup {
         let closed = Settings { mode: Mode::Post, ..Settings::default() };
         let keys = toml::Table::new();
-        Post {
+        AdmissionSetup {
             name: name.to_owned(),
             keys,
             closed,
             workers,
-            asked: asked.to_vec(),
+            objectives: objectives.to_vec(),
             promises: vec![],
             seed: 1,
         }
@@ -578,12 +580,13 @@ mod tests {
     #[test]
     fn controllers_that_do_not_fit_a_gate_are_rejected() {
         let bound = Nanos::from_millis(20);
-        let asked = [Objective::Tail { percentile: Percentile::P99, bound }];
-        let fits = |name, workers, asked: &[_]| post(name, workers, asked).admission().is_ok();
+        let objectives = [Objective::Tail { percentile: Percentile::P99, bound }];
+        let fits =
+            |name, workers, objectives: &[_]| setup(name, workers, objectives).admission().is_ok();
         for name in ["auto", "manual", "gate-fifo", "apples", "reef", "open"] {
             assert!(fits(name, Workers::Wait, &[]), "{name}");
-            assert!(fits(name, Workers::WaitOrRest, &asked), "{name}");
-            assert_eq!(fits(name, Workers::Rest, &asked), name != "open", "{name}");
+            assert!(fits(name, Workers::WaitOrRest, &objectives), "{name}");
+            assert_eq!(fits(name, Workers::Rest, &objectives), name != "open", "{name}");
         }
         assert!(!fits("auto", Workers::Rest, &[]));
     }
@@ -591,29 +594,30 @@ mod tests {
     #[test]
     fn promises_to_single_connections_are_kept_by_admission_controllers_that_do_such_things() {
         let promise = "port = 3307\nconnections = 2\nobjective = { p95 = \"20ms\" }";
-        let promised = Post {
+        let promised = AdmissionSetup {
             promises: vec![toml::from_str(promise).unwrap()],
-            ..post("pslo", Workers::Wait, &[])
+            ..setup("pslo", Workers::Wait, &[])
         };
-        assert!(post("pslo", Workers::Wait, &[]).admission().is_err());
+        assert!(setup("pslo", Workers::Wait, &[]).admission().is_err());
         let runtime = Runtime::start(&Settings::default(), &Rules::default()).unwrap();
         let mut pslo = LiveAdmission::new(&promised, Arc::new(runtime)).unwrap();
-        pslo.attend();
+        pslo.poll();
         let settings = pslo.runtime.settings();
         assert_eq!((settings.mode, settings.ranks), (Mode::Post, true));
-        let behind = Post { name: "reef".to_owned(), ..promised };
+        let behind = AdmissionSetup { name: "reef".to_owned(), ..promised };
         let keys = "policy = \"pslo\"\nturns = \"cap\"".parse().unwrap();
-        assert!(Post { keys, ..behind }.admission().is_ok());
+        assert!(AdmissionSetup { keys, ..behind }.admission().is_ok());
     }
 
     #[test]
     fn a_pause_that_follows_the_load_is_reported_when_it_has_changed_much() {
         let paused =
             |pause_us: u64| Settings { isr_delay_ns: 1000 * pause_us, ..Settings::default() };
-        let reported =
-            |reported_us: u64, now_us| is_news(&paused(2400), 1000 * reported_us, &paused(now_us));
+        let reported = |reported_us: u64, now_us| {
+            is_reportable(&paused(2400), 1000 * reported_us, &paused(now_us))
+        };
         assert!(!reported(2000, 2400) && reported(2000, 2600) && reported(0, 1));
-        assert!(is_news(&paused(2000), 2_000_000, &Settings { cap: 3, ..paused(2000) }));
+        assert!(is_reportable(&paused(2000), 2_000_000, &Settings { cap: 3, ..paused(2000) }));
     }
 
     #[test]
@@ -623,7 +627,7 @@ mod tests {
             Counters { rounds: 4, admissions: 40, rested_ns: 30_000_000, ..Counters::default() };
         let span = Nanos::from_millis(20);
         let took = Nanos::from_millis(4);
-        let seen = RoundSeen { turns: 10, queries: 20, took };
+        let seen = RoundObservation { turns: 10, queries: 20, took };
         assert_eq!(round(&did, &gate, span, 80), Some(seen));
         assert_eq!(round(&Counters::default(), &gate, span, 80), None);
         let open = Settings { mode: Mode::Stats, ..gate };
@@ -642,19 +646,21 @@ mod tests {
             (Settings { mode: Mode::Stats, ..Settings::default() }, Roots::default());
         let runtime = Runtime::attach(&directory, &open, &Rules::default(), &roots).unwrap();
         let operator = OperatorPage::in_directory(directory.path()).unwrap();
-        let manual =
-            Post { keys: "cap = 3".parse().unwrap(), ..post("manual", Workers::Wait, &[]) };
+        let manual = AdmissionSetup {
+            keys: "cap = 3".parse().unwrap(),
+            ..setup("manual", Workers::Wait, &[])
+        };
         let mut live = LiveAdmission::new(&manual, Arc::new(runtime)).unwrap();
         operator.bypass();
         for _ in 0..2 {
-            let report = live.attend().unwrap();
+            let report = live.poll().unwrap();
             assert!(report.starts_with("bypassed by the operator since "), "{report}");
             assert_eq!(live.runtime.settings().mode, Mode::Stats, "no limit is in the page");
             live.next = Instant::now();
-            assert_eq!(live.attend(), None, "it is reported once");
+            assert_eq!(live.poll(), None, "it is reported once");
             operator.end_bypass();
             live.next = Instant::now();
-            assert_eq!(live.attend().unwrap(), "3 transactions at a time");
+            assert_eq!(live.poll().unwrap(), "3 transactions at a time");
             assert_eq!(live.runtime.settings().mode, Mode::Post);
             operator.bypass();
             live.next = Instant::now();
@@ -666,7 +672,7 @@ mod tests {
     struct Notified(Arc<AtomicU32>);
 
     impl Admission for Notified {
-        fn decide(&mut self, _: &Seen<'_>, _: &mut RoundLimits) {}
+        fn decide(&mut self, _: &GateObservation<'_>, _: &mut RoundLimits) {}
 
         fn machine_changed(&mut self) {
             self.0.fetch_add(1, Ordering::Relaxed);
@@ -676,11 +682,11 @@ mod tests {
     #[test]
     fn a_controller_is_notified_that_its_gate_had_other_settings_meanwhile() {
         let runtime = Runtime::start(&Settings::default(), &Rules::default()).unwrap();
-        let open = post("open", Workers::Wait, &[]);
+        let open = setup("open", Workers::Wait, &[]);
         let mut live = LiveAdmission::new(&open, Arc::new(runtime)).unwrap();
         let changes = Arc::new(AtomicU32::new(0));
         live.admission = Box::new(Notified(Arc::clone(&changes)));
-        live.attend();
+        live.poll();
         assert_eq!(changes.load(Ordering::Relaxed), 0);
         live.skip();
         assert_eq!(changes.load(Ordering::Relaxed), 1);
@@ -690,7 +696,7 @@ mod tests {
     struct Deciding(Vec<Option<&'static str>>, u32);
 
     impl Admission for Deciding {
-        fn decide(&mut self, _: &Seen<'_>, limits: &mut RoundLimits) {
+        fn decide(&mut self, _: &GateObservation<'_>, limits: &mut RoundLimits) {
             self.1 += 1;
             (limits.cap, limits.pace) = (self.1, Pace::Flow { again: Nanos::from_millis(100) });
         }
@@ -708,7 +714,7 @@ mod tests {
     /// survey turns are in this tree.
     fn surveying(decisions: Vec<Option<&'static str>>) -> (LiveAdmission, tempfile::TempDir) {
         let runtime = Runtime::start(&Settings::default(), &Rules::default()).unwrap();
-        let open = post("open", Workers::Wait, &[]);
+        let open = setup("open", Workers::Wait, &[]);
         let mut live = LiveAdmission::new(&open, Arc::new(runtime)).unwrap();
         let tree = tempfile::tempdir().unwrap();
         live.survey_turn = SurveyTurn::new(&Roots::under(tree.path()));
@@ -720,10 +726,10 @@ mod tests {
     fn a_gate_moves_with_a_decision_and_not_with_what_a_survey_tries() {
         let (mut live, _tree) = surveying(vec![Some("it is decided"), None]);
         assert!(!live.is_surveyed());
-        live.attend();
+        live.poll();
         assert!(live.is_surveyed() && !live.take_has_moved());
         live.next = Instant::now();
-        live.attend();
+        live.poll();
         assert!(live.take_has_moved() && !live.take_has_moved());
         live.end_survey_turn();
         assert!(!live.is_surveyed());
@@ -732,7 +738,7 @@ mod tests {
     #[test]
     fn a_setting_that_is_tried_does_not_outlive_a_controller_that_comes_to_a_halt() {
         let (mut live, _tree) = surveying(vec![None]);
-        live.attend();
+        live.poll();
         assert_eq!(live.runtime.settings().mode, Mode::Post);
         let begun = Instant::now();
         while live.runtime.settings().mode != Mode::Stats {
@@ -741,7 +747,7 @@ mod tests {
         }
         // It is set again when the controller continues.
         live.next = Instant::now();
-        live.attend();
+        live.poll();
         assert_eq!(live.runtime.settings().mode, Mode::Post);
     }
 
@@ -750,7 +756,7 @@ mod tests {
     struct Slow(Arc<Runtime>, u32);
 
     impl Admission for Slow {
-        fn decide(&mut self, _: &Seen<'_>, limits: &mut RoundLimits) {
+        fn decide(&mut self, _: &GateObservation<'_>, limits: &mut RoundLimits) {
             let (begun, is_late) = (Instant::now(), self.1 > 0);
             while is_late && self.0.settings().mode != Mode::Stats {
                 assert!(begun.elapsed() < Duration::from_secs(60), "the limit does not expire");
@@ -769,7 +775,7 @@ mod tests {
     fn a_limit_that_is_kept_is_in_force_although_its_time_ran_out_within_the_decision() {
         let (mut live, _tree) = surveying(vec![]);
         live.admission = Box::new(Slow(Arc::clone(&live.runtime), 0));
-        live.attend();
+        live.poll();
         assert_eq!((live.runtime.settings().mode, live.runtime.settings().cap), (Mode::Post, 3));
         // After a pause no further decision would correct it.
         live.pause();

@@ -79,14 +79,14 @@ pub enum AreaError {
 
 impl Area {
     /// Returns its cores, or its connections and their objective.
-    fn wants(&self) -> Result<Wants, String> {
+    fn wants(&self) -> Result<CoreDemand, String> {
         match (&self.cores, self.connections, &self.objective) {
-            (Some(cores), None, None) if !cores.is_empty() => Ok(Wants::Cores(cores.clone())),
+            (Some(cores), None, None) if !cores.is_empty() => Ok(CoreDemand::Cores(cores.clone())),
             (None, Some(connections), Some(objective)) => {
                 if !(1..=CONNECTIONS as u32).contains(&connections) {
                     return Err(format!("connections is {connections}, not in 1 to {CONNECTIONS}"));
                 }
-                Ok(Wants::Objective { connections, objective: objective.0 })
+                Ok(CoreDemand::Objective { connections, objective: objective.0 })
             }
             _ => Err(NEEDS.to_owned()),
         }
@@ -95,7 +95,7 @@ impl Area {
 
 /// The cores that a class of clients requires.
 #[derive(Debug, Clone, PartialEq)]
-enum Wants {
+enum CoreDemand {
     /// These.
     Cores(CoreSet),
     /// The cores that `qos-wc` assigns for this objective.
@@ -105,7 +105,7 @@ enum Wants {
 /// The areas of the classes of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AreaPlan {
-    areas: Vec<(String, Wants)>,
+    areas: Vec<(String, CoreDemand)>,
     keys: toml::Table,
     /// The cores that may be in an area; all if absent.
     within: Option<CoreSet>,
@@ -117,14 +117,14 @@ impl AreaPlan {
     /// # Errors
     /// The fault, with the index of the area.
     pub fn new(areas: &[Area], keys: toml::Table) -> Result<Self, (usize, String)> {
-        let mut all: Vec<(String, Wants)> = Vec::new();
+        let mut all: Vec<(String, CoreDemand)> = Vec::new();
         for (at, area) in areas.iter().enumerate() {
             let wants = area.wants().map_err(|message| (at, message))?;
             if all.iter().any(|(class, _)| *class == area.client_class) {
                 let message = format!("class `{}` has an area already", area.client_class);
                 return Err((at, message));
             }
-            let is_fixed = |wants: &Wants| matches!(wants, Wants::Cores(_));
+            let is_fixed = |wants: &CoreDemand| matches!(wants, CoreDemand::Cores(_));
             if all.first().is_some_and(|(_, first)| is_fixed(first) != is_fixed(&wants)) {
                 let message = "cannot be fixed where others have objectives: qos-wc divides all \
                                cores between all classes";
@@ -169,7 +169,7 @@ impl AreaPlan {
         self.check_classes(classes).map_err(|(at, message)| AreaError::Area(at, message))?;
         let all = machine.all_cores();
         for (at, (_, wants)) in self.areas.iter().enumerate() {
-            let Wants::Cores(cores) = wants else { continue };
+            let CoreDemand::Cores(cores) = wants else { continue };
             let message = match &self.within {
                 _ if !cores.is_subset(&all) => format!("cores {cores}: this machine has {all}"),
                 Some(within) if !cores.is_subset(within) => {
@@ -186,7 +186,7 @@ impl AreaPlan {
         let wants = |name: &String| {
             self.areas.iter().find(|(class, _)| class == name).map(|(_, wants)| wants.clone())
         };
-        let wants: Vec<Option<Wants>> = classes.iter().map(wants).collect();
+        let wants: Vec<Option<CoreDemand>> = classes.iter().map(wants).collect();
         Decider::new(classes, &wants, &self.keys, machine)
     }
 }

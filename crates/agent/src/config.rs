@@ -14,7 +14,7 @@ mod kubernetes;
 mod latency;
 mod load;
 mod machine;
-mod place;
+mod origin;
 mod power;
 pub mod reference;
 mod schema;
@@ -33,7 +33,7 @@ pub use machine::{
     BandwidthSection, CacheSection, CoreGroup, IdleSection, MachineSection, MeasuredPower,
     NicSection, SchedulerSection,
 };
-pub use place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
+pub use origin::{AppOrigin, MatchSection, PodsAs, RegisterAs, TemplateSlot};
 pub use power::PowerSection;
 pub use schema::{AppSection, LoadSection, MeasureWord, Reference};
 pub use template::TemplateSection;
@@ -329,7 +329,7 @@ impl Config {
     fn check_app(&self, app: &AppSection, at: &dyn Fn(&str) -> String) -> Result<(), InputError> {
         let fail = |key: &str, message: String| Err(self.source.error(&at(key), message));
         app.check_values().or_else(|(key, message)| fail(key, message))?;
-        let checked = match app.place() {
+        let checked = match app.origin() {
             Ok(place) => place.check(),
             Err(message) => return fail("name", message),
         };
@@ -383,10 +383,11 @@ impl Config {
                 return fail(&format!("promise[{index}].client_class"), message);
             }
         }
-        let Some(post) = app.post().or_else(|wrong| of_gate(wrong).map(|()| None))? else {
+        let Some(setup) = app.admission_setup().or_else(|wrong| of_gate(wrong).map(|()| None))?
+        else {
             return app.gate_settings().map(drop).or_else(of_gate);
         };
-        post.admission().map(drop).or_else(|error| match error {
+        setup.admission().map(drop).or_else(|error| match error {
             PolicyError::Config { key, message } => fail(&format!("concurrency.{key}"), message),
             other => fail("concurrency", other.to_string()),
         })

@@ -140,14 +140,14 @@ impl LimitedPolicy {
         }
         let request = Request::Decide(Box::new(seen.clone()), rng.clone());
         self.requests.send(request).map_err(|_| ended())?;
-        let asked = Instant::now();
+        let begun = Instant::now();
         match self.answers.recv_timeout(self.limit) {
             Ok(answer) => {
                 *rng = answer.rng;
                 answer.fault.map_or(Ok(answer.plan), Err)
             }
             Err(RecvTimeoutError::Timeout) => {
-                self.busy_since = Some(asked);
+                self.busy_since = Some(begun);
                 let limit_s = self.limit.as_secs_f64();
                 Err(format!("policy `{}` did not decide within {limit_s} s", self.name))
             }

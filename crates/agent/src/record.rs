@@ -79,7 +79,7 @@ type Noted = BTreeMap<String, Vec<(u16, SharedText)>>;
 type Note<'a> = (&'static Metric, &'a str, SharedText);
 
 /// One epoch to be recorded.
-pub struct Moment<'a> {
+pub struct EpochRecord<'a> {
     /// The apps.
     pub apps: &'a [AppSpec],
     /// The epoch.
@@ -156,7 +156,7 @@ impl Recorder {
     }
 
     /// Writes one epoch in one transaction.
-    pub fn write(&mut self, moment: &Moment<'_>) -> Result<(), RecordError> {
+    pub fn write(&mut self, moment: &EpochRecord<'_>) -> Result<(), RecordError> {
         self.write_epoch(moment).map_err(|error| self.wrong(&error))?;
         self.is_empty = false;
         Ok(())
@@ -184,8 +184,8 @@ impl Recorder {
         RecordError { file: self.file.clone(), cause: error.to_string() }
     }
 
-    fn write_epoch(&mut self, moment: &Moment<'_>) -> rusqlite::Result<()> {
-        let Moment { apps, epoch, samples: all, phase, shadow, pods } = *moment;
+    fn write_epoch(&mut self, moment: &EpochRecord<'_>) -> rusqlite::Result<()> {
+        let EpochRecord { apps, epoch, samples: all, phase, shadow, pods } = *moment;
         let transaction = self.database.unchecked_transaction()?;
         let number = epoch.number as i64;
         transaction

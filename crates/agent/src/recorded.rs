@@ -11,9 +11,9 @@ mod sums;
 mod tables;
 
 pub use database::{Database, open};
-pub use part::{Found, Part, Phase, Whole};
+pub use part::{AppResult, Part, PartResult, Phase};
 pub use planned::PlannedFrequency;
-pub use replayed::{Recorded, Wanted};
+pub use replayed::{RecordPart, Recorded};
 pub use run::Run;
 pub use series::Series;
 pub use space_time::SpaceTime;

@@ -4,12 +4,12 @@
 //! the session ends in any other way, its guard restores them.
 
 mod areas;
-mod berthed;
 mod corrected;
 mod discovered;
 mod gates;
 mod keeper;
 mod open;
+mod pod_apps;
 mod policy;
 mod reference;
 mod reload;
@@ -21,18 +21,17 @@ pub use policy::{policy_of, search_of, tuning_of};
 pub use reference::bound_by_ideal;
 
 use crate::admission::{Changed, Order, Threads};
-use crate::config::{AppSection, Config, Where};
+use crate::config::{AppOrigin, AppSection, Config};
 use crate::frontend::Live;
 use crate::library::Library;
 use crate::live;
 use crate::otlp::{self, Exporter};
-use crate::record::{Moment, RecordError, Recorder};
+use crate::record::{EpochRecord, RecordError, Recorder};
 use crate::status;
 use areas::AppAreas;
-use berthed::Berthed;
 use discovered::Discovered;
 use gates::Gates;
-use keeper::Keeper;
+use keeper::FindingsWriter;
 use lull_control::journal::{Entry, Event};
 use lull_control::{
     AppSpec, ControlLoop, Epoch, Knob, Plant, PlantError, Policy, ReferenceCheck, Setting, Totals,
@@ -46,6 +45,7 @@ use lull_measure::Nanos;
 use lull_measure::catalogue::Sample;
 use lull_measure::escape::visible_line;
 use open::launch::Launcher;
+use pod_apps::PodApps;
 use policy::rebuild_of;
 use shadow::Shadow;
 use std::cell::RefCell;
@@ -66,12 +66,12 @@ pub struct Session {
     steered: Steered,
     dry_run: bool,
     /// Stores the policy's findings.
-    keeper: Keeper,
+    keeper: FindingsWriter,
     shadow: Option<Shadow>,
     /// The discovery that finds apps while the session runs.
     discovered: Option<Discovered>,
     /// The pods that are apps, and the parts that must know them.
-    berthed: Berthed,
+    pod_apps: PodApps,
     /// The shadow policy's decisions after the last epoch.
     shadowed: Vec<Entry>,
     /// Compares the apps' references with what the apps reach.
@@ -153,19 +153,19 @@ impl Session {
         let found = self.control.discoveries();
         self.keeper.take(found, &epoch, self.control.controller().yielded());
         let state = self.control.controller().state();
-        let mut samples = samples(self.apps(), state, &epoch.seen, &epoch.standing);
+        let mut samples = samples(self.apps(), state, &epoch.seen, &epoch.assessment);
         samples.extend(self.discovery_sample());
         self.correct_references(&mut epoch)?;
         let phase = self.steered.phase(phase);
         let shadow = self.shadow.as_mut().map(|shadow| shadow.turn(&epoch.seen));
         self.shadowed = shadow.unwrap_or_default();
-        self.recorder.write(&Moment {
+        self.recorder.write(&EpochRecord {
             apps: self.control.plant().apps(),
             epoch: &epoch,
             samples: &samples,
             phase: &phase,
             shadow: &self.shadowed,
-            pods: self.berthed.pods(),
+            pods: self.pod_apps.pods(),
         })?;
         self.totals.add(self.control.plant().apps(), &epoch);
         self.show(&epoch, samples);
@@ -276,7 +276,7 @@ impl Session {
             next_epoch: self.control.epoch(),
             shadow: self.shadow.as_ref().map(|shadow| (shadow.name(), self.shadowed.as_slice())),
             totals: &self.totals,
-            pods: self.berthed.pods(),
+            pods: self.pod_apps.pods(),
             gates: &self.gates.read(&|app| self.areas.describe(app)),
         };
         let moment = live::Moment::new(&scene, samples);
@@ -311,7 +311,7 @@ impl Session {
     /// Whether every app was started by Lull and has ended, so that nothing is left to manage and
     /// no app can return.
     pub fn is_over(&self, epoch: &Epoch) -> bool {
-        let is_started = |app: &AppSection| matches!(app.place(), Ok(Where::Start(_)));
+        let is_started = |app: &AppSection| matches!(app.origin(), Ok(AppOrigin::Start(_)));
         let all = self.config.apps.iter().zip(self.apps());
         all.filter(|(_, spec)| !spec.is_removed()).all(|(app, _)| is_started(app))
             && epoch.seen.apps.iter().all(|app| !app.alive)

@@ -76,7 +76,7 @@ pub fn read_simulated(
 ) -> Result<AnyScenario, InputError> {
     let simulated = Simulated::read(source, beside)?;
     let scene = Scene::new(&simulated, base)?;
-    let wrong = |wrong: lull_lab::scenario::Wrong| scene.locate(&wrong);
+    let wrong = |wrong: lull_lab::scenario::InvalidKey| scene.locate(&wrong);
     let played = Colocated::new(scene.node_scene(), choice).map_err(wrong)?;
     Ok(AnyScenario::Node(Box::new(played)))
 }

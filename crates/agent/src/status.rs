@@ -3,8 +3,8 @@
 use crate::text::number;
 use lull_control::journal::{Entry, Event, OperatorAct};
 use lull_control::{
-    AppId, AppSeen, AppSpec, AppStanding, Correction, EnergySource, Epoch, Expectation, Got, Knob,
-    Outcome, Setting, numbered,
+    AppAssessment, AppId, AppObservation, AppSpec, ApplyOutcome, Correction, EnergySource, Epoch,
+    Expectation, Knob, Outcome, Setting, numbered,
 };
 use lull_measure::escape::visible_line;
 use std::collections::BTreeMap;
@@ -17,9 +17,9 @@ pub fn line(
     epoch: &Epoch,
 ) -> String {
     let acting = if epoch.safe { "SLO-safe" } else { policy };
-    let entropy = epoch.standing.entropy.known().map_or_else(|| "-".to_owned(), number);
+    let entropy = epoch.assessment.entropy.known().map_or_else(|| "-".to_owned(), number);
     let mut line = format!("{:.0} s  {acting}  E_S {entropy}", epoch.seen.time.as_secs_f64());
-    let each = numbered(apps).zip(&epoch.seen.apps).zip(&epoch.standing.apps);
+    let each = numbered(apps).zip(&epoch.seen.apps).zip(&epoch.assessment.apps);
     for (((id, spec), seen), stand) in each.filter(|(((_, spec), _), _)| !spec.is_removed()) {
         line.push_str(&format!("  | {} {}", spec.name, app(spec, seen, stand)));
         if let Some(Setting::Cores(_, cores)) = state.get(&Knob::Cores(id)) {
@@ -37,7 +37,7 @@ pub fn line(
     line
 }
 
-fn app(spec: &AppSpec, seen: &AppSeen, stand: &AppStanding) -> String {
+fn app(spec: &AppSpec, seen: &AppObservation, stand: &AppAssessment) -> String {
     if !seen.alive {
         return "absent".to_owned();
     }
@@ -165,9 +165,9 @@ fn setting<'a>(name: &impl Fn(&AppId) -> &'a str, setting: &Setting) -> String {
 fn outcome<'a>(name: &impl Fn(&AppId) -> &'a str, outcome: &Outcome) -> String {
     let wanted = setting(name, &outcome.wanted);
     match &outcome.got {
-        Got::Done | Got::Already => wanted,
-        Got::Clamped { to, why } => format!("{wanted} became {to} ({why})"),
-        Got::Refused { why } => format!("{wanted} was refused ({why})"),
+        ApplyOutcome::Done | ApplyOutcome::Already => wanted,
+        ApplyOutcome::Clamped { to, why } => format!("{wanted} became {to} ({why})"),
+        ApplyOutcome::Refused { why } => format!("{wanted} was refused ({why})"),
     }
 }
 

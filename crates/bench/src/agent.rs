@@ -32,7 +32,7 @@ const RESIDENT_MAX_MB: f64 = 15.0;
 
 /// How the machine is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
+enum WatchMode {
     Agent,
     DryRun,
     BarePlant,
@@ -47,7 +47,7 @@ struct Setup {
 
 /// The observations of one run of a contender.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct AgentRun {
     cpu_percent: f64,
     memory: Memory,
     /// The memory of the agent's guard, a process of its own.
@@ -62,8 +62,8 @@ fn run(context: &Context) -> Result<Report> {
         plant_cost: context.build_example("lull-host", "plant_cost")?,
         directory: tempfile::tempdir()?,
     };
-    let hows = [How::Agent, How::DryRun, How::BarePlant];
-    let cases: Vec<(u64, f64, How)> =
+    let hows = [WatchMode::Agent, WatchMode::DryRun, WatchMode::BarePlant];
+    let cases: Vec<(u64, f64, WatchMode)> =
         EPOCHS.into_iter().flat_map(|(epoch, bound)| hows.map(|how| (epoch, bound, how))).collect();
     let processes = count()?;
     let seen: Vec<_> = cases.iter().map(|_| RefCell::new(Vec::new())).collect();
@@ -88,20 +88,20 @@ fn run(context: &Context) -> Result<Report> {
 
 fn rows(
     report: &mut Report,
-    (epoch_ms, bound, how): (u64, f64, How),
+    (epoch_ms, bound, how): (u64, f64, WatchMode),
     shares: &[f64],
-    seen: &[Seen],
+    seen: &[AgentRun],
 ) {
     let who = match how {
-        How::Agent => "agent",
-        How::DryRun => "dry run",
-        How::BarePlant => "bare plant",
+        WatchMode::Agent => "agent",
+        WatchMode::DryRun => "dry run",
+        WatchMode::BarePlant => "bare plant",
     };
     let what = |figure: &str| format!("{who}, {epoch_ms} ms epoch: {figure}");
     let share = Summary::new(shares.iter().copied());
-    let memory = |of: fn(&Seen) -> f64| Summary::new(seen.iter().map(of));
+    let memory = |of: fn(&AgentRun) -> f64| Summary::new(seen.iter().map(of));
     let peak = memory(|seen| seen.memory.peak_mb);
-    if how == How::Agent {
+    if how == WatchMode::Agent {
         report.bounded(&what("CPU"), share, "% of a core", 0.0..=bound);
         report.bounded(&what("peak resident"), peak, "MB", 0.0..=RESIDENT_MAX_MB);
         let guard = seen.iter().filter_map(|seen| seen.guard).map(|guard| guard.resident_mb);
@@ -127,15 +127,15 @@ fn note(processes: usize) -> String {
 }
 
 impl Setup {
-    fn measure(&self, epoch_ms: u64, how: How) -> Result<Seen> {
+    fn measure(&self, epoch_ms: u64, how: WatchMode) -> Result<AgentRun> {
         match how {
-            How::Agent => self.agent(epoch_ms, &[]),
-            How::DryRun => self.agent(epoch_ms, &["--dry-run"]),
-            How::BarePlant => self.bare_plant(epoch_ms),
+            WatchMode::Agent => self.agent(epoch_ms, &[]),
+            WatchMode::DryRun => self.agent(epoch_ms, &["--dry-run"]),
+            WatchMode::BarePlant => self.bare_plant(epoch_ms),
         }
     }
 
-    fn agent(&self, epoch_ms: u64, options: &[&str]) -> Result<Seen> {
+    fn agent(&self, epoch_ms: u64, options: &[&str]) -> Result<AgentRun> {
         let sleep = || Running::start(Command::new("sleep").arg("3600"));
         let _sleepers = (0..SLEEPERS).map(|_| sleep()).collect::<Result<Vec<_>>>()?;
         // Each run has a directory of its own, so that none finds the files of another.
@@ -154,7 +154,7 @@ impl Setup {
         Ok(seen)
     }
 
-    fn bare_plant(&self, epoch_ms: u64) -> Result<Seen> {
+    fn bare_plant(&self, epoch_ms: u64) -> Result<AgentRun> {
         let epochs = MEASURED.as_millis() as u64 / epoch_ms;
         let mut command = Command::new(&self.plant_cost);
         // Its clients complain when it ends before them.
@@ -166,20 +166,30 @@ impl Setup {
 }
 
 /// Reads the output of `plant_cost`.
-fn bare_plant_seen(text: &str) -> Option<Seen> {
+fn bare_plant_seen(text: &str) -> Option<AgentRun> {
     let json: serde_json::Value = serde_json::from_str(text).ok()?;
     let kib: f64 = json["rss"].as_str()?.strip_suffix(" kB")?.parse().ok()?;
     let resident_mb = kib * 1024.0 / 1e6;
     let memory = Memory { resident_mb, peak_mb: resident_mb };
-    Some(Seen { cpu_percent: json["cpu_percent"].as_f64()?, memory, guard: None, frontend: None })
+    Some(AgentRun {
+        cpu_percent: json["cpu_percent"].as_f64()?,
+        memory,
+        guard: None,
+        frontend: None,
+    })
 }
 
 /// The share of a core that a process uses from now on, and its memory then.
-fn watch(agent: &Running) -> Result<Seen> {
+fn watch(agent: &Running) -> Result<AgentRun> {
     let pid = agent.pid();
     let cpu_percent = agent_cpu_percent(pid, MEASURED)?;
     let of = |word| children_with(pid, word)?.first().map(|child| memory(*child)).transpose();
-    Ok(Seen { cpu_percent, memory: memory(pid)?, guard: of("guard")?, frontend: of("frontend")? })
+    Ok(AgentRun {
+        cpu_percent,
+        memory: memory(pid)?,
+        guard: of("guard")?,
+        frontend: of("frontend")?,
+    })
 }
 
 /// The config of the agent that is measured.

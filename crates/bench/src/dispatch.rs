@@ -4,7 +4,10 @@ use super::stats::{BoxedContender, Summary, interleave_all, ns_each};
 use super::{Bench, Context, report::Report};
 use anyhow::Result;
 use lull_control::CoreId;
-use lull_control::dispatcher::{Answer, Ask, Attention, Beat, CoreSpeed, Dispatcher, Seen, Supply};
+use lull_control::dispatcher::{
+    Answer, CoreSpeed, DecisionScope, DispatchObservation, DispatchRequest, Dispatcher,
+    MeasurementRule, Supply,
+};
 use lull_host::dispatch::{DispatchState, Floor};
 use lull_measure::{Nanos, Percentile, Watts};
 use lull_policies::DISPATCHERS;
@@ -130,8 +133,8 @@ fn decision_ns(model: &DispatchModel, dispatcher: Box<dyn Dispatcher>) -> Result
         }
     };
     let spent_ns = ns_each(1, || cycle(&mut state, &mut under_way));
-    let asked = state.take_tally(Nanos::from_millis(20 * ROUNDS as u64)).asked;
-    Ok(spent_ns / asked.max(1) as f64)
+    let decisions = state.take_tally(Nanos::from_millis(20 * ROUNDS as u64)).decisions;
+    Ok(spent_ns / decisions.max(1) as f64)
 }
 
 fn simulate_ms(model: &DispatchModel, profile: &[Nanos]) -> Result<f64> {
@@ -146,7 +149,7 @@ fn simulate_ms(model: &DispatchModel, profile: &[Nanos]) -> Result<f64> {
 
 /// The decisions that a dispatcher made in a run.
 struct Recorded {
-    asked: Questions,
+    decisions: Questions,
     events: u64,
 }
 
@@ -166,48 +169,51 @@ type Questions = Vec<(Decisions, [u32; 2])>;
 /// Records each decision that is requested, and forwards it to another dispatcher.
 struct Recorder {
     inner: Box<dyn Dispatcher>,
-    asked: Arc<Mutex<Questions>>,
+    decisions: Arc<Mutex<Questions>>,
 }
 
 impl Dispatcher for Recorder {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        let Ask { age, done, on, older, active, .. } = *ask;
-        if let Ok(mut asked) = self.asked.lock() {
-            asked.push((Decisions { age, done, on, older, active }, [ask.free[0], ask.free[1]]));
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        let DispatchRequest { age, done, on, older, active, .. } = *request;
+        if let Ok(mut decisions) = self.decisions.lock() {
+            decisions.push((
+                Decisions { age, done, on, older, active },
+                [request.free[0], request.free[1]],
+            ));
         }
-        self.inner.place(ask)
+        self.inner.place(request)
     }
 
-    fn attention(&self) -> Attention {
-        self.inner.attention()
+    fn decision_scope(&self) -> DecisionScope {
+        self.inner.decision_scope()
     }
 
-    fn beat(&self) -> Option<Beat> {
-        self.inner.beat()
+    fn measurement_rule(&self) -> Option<MeasurementRule> {
+        self.inner.measurement_rule()
     }
 
-    fn adjust(&mut self, seen: &Seen) {
+    fn adjust(&mut self, seen: &DispatchObservation) {
         self.inner.adjust(seen);
     }
 }
 
 fn record(model: &DispatchModel, profile: &[Nanos]) -> Result<Recorded> {
-    let asked = Arc::new(Mutex::new(Vec::new()));
+    let decisions = Arc::new(Mutex::new(Vec::new()));
     let inner = build(model, "eetl", profile)?;
-    let recorder = Box::new(Recorder { inner, asked: Arc::clone(&asked) });
+    let recorder = Box::new(Recorder { inner, decisions: Arc::clone(&decisions) });
     let outcome = DispatchSimulation::measure(model, recorder, STREAMS, LENGTH)?;
-    let asked = asked.lock().map(|asked| asked.clone()).unwrap_or_default();
-    Ok(Recorded { asked, events: outcome.events })
+    let decisions = decisions.lock().map(|decisions| decisions.clone()).unwrap_or_default();
+    Ok(Recorded { decisions, events: outcome.events })
 }
 
 impl Recorded {
     /// Returns the cost of a decision for each event of the run.
     fn replay_ns(&self, dispatcher: &mut dyn Dispatcher) -> f64 {
         let all = || {
-            for (asked, free) in &self.asked {
-                let Decisions { age, done, on, older, active } = *asked;
-                let ask = Ask { age, done, on, older, active, work: None, free };
-                black_box(dispatcher.place(black_box(&ask)));
+            for (decision, free) in &self.decisions {
+                let Decisions { age, done, on, older, active } = *decision;
+                let request = DispatchRequest { age, done, on, older, active, work: None, free };
+                black_box(dispatcher.place(black_box(&request)));
             }
         };
         ns_each(self.events.max(1) as usize, all)
@@ -222,10 +228,10 @@ mod tests {
     fn the_run_has_decisions_of_every_kind() {
         let model = amp();
         let recorded = record(&model, &model.profile(PROFILE, 1).unwrap()).unwrap();
-        let asked = &recorded.asked;
-        assert!(recorded.events > 2 * REQUESTS && asked.len() as u64 > REQUESTS);
+        let decisions = &recorded.decisions;
+        assert!(recorded.events > 2 * REQUESTS && decisions.len() as u64 > REQUESTS);
         for on in [None, Some(0), Some(1)] {
-            assert!(asked.iter().any(|(one, _)| one.on == on), "{on:?}");
+            assert!(decisions.iter().any(|(one, _)| one.on == on), "{on:?}");
         }
     }
 

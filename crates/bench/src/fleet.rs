@@ -32,7 +32,7 @@ const PROGRAM: &str = "LULL_PROGRAM";
 
 /// The script's timings of a query.
 #[derive(Debug, Deserialize)]
-struct Took {
+struct QueryTime {
     seconds: f64,
     rows: u64,
 }
@@ -48,11 +48,11 @@ fn run(context: &Context) -> Result<Report> {
     let exported = cost(export.stdout(Stdio::null()))?;
     let files = copy_for_hosts(&dataset, HOSTS)?;
     let mut totals = Vec::new();
-    let mut by_query: BTreeMap<String, Vec<Took>> = BTreeMap::new();
+    let mut by_query: BTreeMap<String, Vec<QueryTime>> = BTreeMap::new();
     for _ in 0..ROUNDS {
         let mut script = python.script("queries.py");
         let text = printed(script.arg(&dataset).arg(context.root.join("examples/fleet")))?.text;
-        let took: BTreeMap<String, Took> = serde_json::from_str(&text)?;
+        let took: BTreeMap<String, QueryTime> = serde_json::from_str(&text)?;
         totals.push(took.values().map(|query| query.seconds).sum::<f64>());
         for (name, query) in took {
             ensure!(query.rows as usize >= rows_min(&name), "{name} lacks rows");

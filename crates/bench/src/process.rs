@@ -266,9 +266,9 @@ impl Drop for Running {
             return;
         }
         self.ask();
-        let asked = Instant::now();
+        let begun = Instant::now();
         while !self.has_ended() {
-            if asked.elapsed() > GRACE {
+            if begun.elapsed() > GRACE {
                 let _ = self.0.kill();
                 let _ = self.0.wait();
                 return;

@@ -16,7 +16,7 @@ pub(super) use ours::model;
 use super::stats::{BoxedContender, Summary, interleave_all, ratios};
 use super::{Bench, Context, process, report::Report};
 use anyhow::{Context as _, Result, bail};
-use contender::{By, Contender, Outcome, Per};
+use contender::{Contender, Outcome, RateUnit, Simulator};
 use lull_sim::theory::{self, ClosedNetwork};
 use std::cell::RefCell;
 use std::process::{Command, Stdio};
@@ -42,27 +42,27 @@ struct Case {
     model: &'static str,
     /// The title, for people.
     title: &'static str,
-    per: Per,
+    per: RateUnit,
     unit: &'static str,
     least_m: f64,
     /// Exact mean response, where theory knows it.
     response_s: Option<f64>,
     /// The other simulators that run it.
-    others: &'static [By],
+    others: &'static [Simulator],
 }
 
 fn cases() -> Result<Vec<Case>> {
     let case = |model, title, least_m| Case {
         model,
         title,
-        per: Per::Event,
+        per: RateUnit::Event,
         unit: "M events/s",
         least_m,
         response_s: None,
         others: &[],
     };
     let requests = |case: Case, unit, response_s, others| Case {
-        per: Per::Request,
+        per: RateUnit::Request,
         unit,
         response_s: Some(response_s),
         others,
@@ -72,7 +72,7 @@ fn cases() -> Result<Vec<Case>> {
     let work_s = machines::WORK.as_secs_f64();
     let shared = theory::mmc(machines::RATE_PER_S, work_s, machines::CORES);
     let shared = shared.context("load 0.8 is stable")?;
-    let both: &[By] = &[By::SimPy, By::Ciw];
+    let both: &[Simulator] = &[Simulator::SimPy, Simulator::Ciw];
     Ok(vec![
         requests(case("mm1", "M/M/1", 22.0), "M customers/s", queue.response_s, both),
         requests(
@@ -132,9 +132,9 @@ fn run(context: &Context) -> Result<Report> {
 /// All contenders of all models, in turn on one core.
 fn speed(python: &Python, cases: &[Case], report: &mut Report) -> Result<()> {
     let ours = std::env::current_exe().context("this program has no path")?;
-    let entries: Vec<(&Case, By)> = cases
+    let entries: Vec<(&Case, Simulator)> = cases
         .iter()
-        .flat_map(|case| [By::Ours].iter().chain(case.others).map(move |by| (case, *by)))
+        .flat_map(|case| [Simulator::Ours].iter().chain(case.others).map(move |by| (case, *by)))
         .collect();
     let seen: Vec<_> = entries.iter().map(|_| RefCell::new(Vec::<Outcome>::new())).collect();
     let pinned = Pinned::to_last_core()?;
@@ -155,10 +155,10 @@ fn speed(python: &Python, cases: &[Case], report: &mut Report) -> Result<()> {
     while let Some(((entry, rates), seen)) = found.next() {
         let (case, _) = entry;
         let mut peers = Vec::new();
-        while let Some(peer) = found.next_if(|((next, _), _)| next.1 != By::Ours) {
+        while let Some(peer) = found.next_if(|((next, _), _)| next.1 != Simulator::Ours) {
             peers.push(peer);
         }
-        let mut all = vec![(By::Ours, rates, seen)];
+        let mut all = vec![(Simulator::Ours, rates, seen)];
         all.extend(peers.into_iter().map(|(((_, by), rates), seen)| (by, rates, seen)));
         rows(report, case, &all);
     }
@@ -166,12 +166,12 @@ fn speed(python: &Python, cases: &[Case], report: &mut Report) -> Result<()> {
 }
 
 /// Adds the rows of one model: each simulator's rate and mean. The first is ours.
-fn rows(report: &mut Report, case: &Case, all: &[(By, Vec<f64>, Vec<Outcome>)]) {
+fn rows(report: &mut Report, case: &Case, all: &[(Simulator, Vec<f64>, Vec<Outcome>)]) {
     let what = |figure: &str| format!("{}: {figure}", case.title);
     for (by, rates, _) in all {
         let rate = Summary::new(rates.iter().copied());
         match by {
-            By::Ours => {
+            Simulator::Ours => {
                 report.bounded(&what("lull"), rate, case.unit, case.least_m..=f64::INFINITY);
             }
             _ => report.reported(&what(by.name()), rate, case.unit),
@@ -181,7 +181,9 @@ fn rows(report: &mut Report, case: &Case, all: &[(By, Vec<f64>, Vec<Outcome>)]) 
     for (by, rates, _) in &all[1..] {
         let (name, ratio) = (what(&format!("lull / {}", by.name())), ratios(ours, rates));
         match by {
-            By::SimPy => report.bounded(&name, ratio, "ratio", OVER_SIMPY_MIN..=f64::INFINITY),
+            Simulator::SimPy => {
+                report.bounded(&name, ratio, "ratio", OVER_SIMPY_MIN..=f64::INFINITY)
+            }
             _ => report.reported(&name, ratio, "ratio"),
         }
     }
@@ -244,8 +246,8 @@ mod tests {
     fn a_slow_or_wrong_contender_shows() {
         let outcome = Outcome { mean_response_s: 6e-3, ..Outcome::default() };
         let all = [
-            (By::Ours, vec![19.0], vec![Outcome { mean_response_s: 5e-3, ..outcome }]),
-            (By::SimPy, vec![0.1], vec![outcome]),
+            (Simulator::Ours, vec![19.0], vec![Outcome { mean_response_s: 5e-3, ..outcome }]),
+            (Simulator::SimPy, vec![0.1], vec![outcome]),
         ];
         let mut report = Report::default();
         rows(&mut report, &cases().unwrap()[0], &all);

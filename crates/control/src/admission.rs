@@ -30,7 +30,7 @@ pub struct Answered {
 
 /// How the last round went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RoundSeen {
+pub struct RoundObservation {
     /// Connections that had a turn.
     pub turns: u32,
     /// Queries answered in it.
@@ -52,7 +52,7 @@ pub struct ServerTimes {
 
 /// The observation that an admission controller decides on.
 #[derive(Debug, Clone)]
-pub struct Seen<'a> {
+pub struct GateObservation<'a> {
     /// Time since the start.
     pub now: Nanos,
     /// The queries answered since the last decision, in order.
@@ -67,7 +67,7 @@ pub struct Seen<'a> {
     /// Share of the I/O device's throughput in use since the last decision, in [0, 1].
     pub device: Gauge<f64>,
     /// The round that has ended; `None` before the first, or without rounds.
-    pub round: Option<RoundSeen>,
+    pub round: Option<RoundObservation>,
     /// Share of the time since the last decision in which no worker had anything to
     /// do, in stretches from which a core's deep idle state gains (C6 opportunity as
     /// the gate sees it; REEF, Li et al. 2025, equation 2), in [0, 1].
@@ -163,7 +163,7 @@ impl RoundLimits {
 
 /// The limits of a gate; they hold until the next decision changes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Numbers {
+pub struct GateLimits {
     /// C: workers that may hold a turn at a time, at least 1.
     pub cap: u32,
     /// N: queries (transactions) in one turn, at least 1.
@@ -179,7 +179,7 @@ pub struct Numbers {
 pub trait Admission: Send {
     /// Decides the settings of the gate from now on. `admission` holds the last decision, or an
     /// open gate before the first; it is changed in place, because this runs at every round.
-    fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits);
+    fn decide(&mut self, seen: &GateObservation<'_>, admission: &mut RoundLimits);
 
     /// Returns the last decision with its evidence, in words, if there was one since the last
     /// call. A controller that changes its settings with every decision has none to report.
@@ -213,7 +213,7 @@ pub trait Admission: Send {
     /// The numbers at the gate, if it does nothing but keep them: then a policy
     /// may set them. One that chooses them itself has none to lend, since two
     /// would act on one gate.
-    fn numbers(&mut self) -> Option<&mut Numbers> {
+    fn numbers(&mut self) -> Option<&mut GateLimits> {
         None
     }
 }

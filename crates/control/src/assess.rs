@@ -3,7 +3,7 @@
 //! Policies and the loop share this, so that the number a policy steers by is
 //! the number the operator sees.
 
-use crate::{AppId, AppSeen, AppSpec, LatencySeen, Observation, Progress};
+use crate::{AppId, AppObservation, AppSpec, LatencyObservation, Observation, Progress};
 use lull_measure::entropy::{BeReading, LcReading, RelativeImportance, SystemEntropy};
 use lull_measure::entropy::{be_entropy, combine, lc_entropy};
 use lull_measure::{Nanos, Percentile};
@@ -20,7 +20,7 @@ pub struct Tail {
 
 /// One app's readings against its objectives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct AppStanding {
+pub struct AppAssessment {
     /// Its tail latency; `None` before the first request and for best-effort apps.
     pub tail: Option<Tail>,
     /// Its latencies for the entropy family. Without a known ideal the best
@@ -32,9 +32,9 @@ pub struct AppStanding {
 
 /// The readings of all apps against their objectives, and the entropy of the system.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct Assessment {
     /// Indexed by [`crate::AppId`].
-    pub apps: Vec<AppStanding>,
+    pub apps: Vec<AppAssessment>,
     /// E_LC, E_BE, E_S.
     pub entropy: SystemEntropy,
 }
@@ -82,20 +82,20 @@ impl Assessor {
     }
 
     /// Assesses all apps after one epoch.
-    pub fn assess(&mut self, seen: &Observation) -> Standing {
+    pub fn assess(&mut self, seen: &Observation) -> Assessment {
         let each = self.specs.iter().zip(&mut self.memory).zip(&seen.apps);
         let apps: Vec<_> =
             each.map(|((spec, memory), seen)| assess_app(spec, memory, seen)).collect();
         let lc: Vec<_> = apps.iter().filter_map(|app| app.lc).collect();
         let be: Vec<_> = apps.iter().filter_map(|app| app.be).collect();
         let entropy = combine(lc_entropy(&lc), be_entropy(&be), self.importance);
-        Standing { apps, entropy }
+        Assessment { apps, entropy }
     }
 }
 
-fn assess_app(spec: &AppSpec, memory: &mut Memory, seen: &AppSeen) -> AppStanding {
+fn assess_app(spec: &AppSpec, memory: &mut Memory, seen: &AppObservation) -> AppAssessment {
     let Some((percentile, bound)) = spec.tail().filter(|_| spec.is_latency_critical()) else {
-        return AppStanding { be: progress_of(spec, memory, seen), ..AppStanding::default() };
+        return AppAssessment { be: progress_of(spec, memory, seen), ..AppAssessment::default() };
     };
     let tail = seen.latency.as_ref().ok().and_then(|seen| tail_of(seen, percentile, memory));
     let lc = tail.and_then(|tail| {
@@ -103,13 +103,13 @@ fn assess_app(spec: &AppSpec, memory: &mut Memory, seen: &AppSeen) -> AppStandin
         let ideal = spec.ideal.unwrap_or(best).min(bound);
         LcReading::new(ideal, tail.latency, bound).ok()
     });
-    AppStanding { tail, lc, be: None }
+    AppAssessment { tail, lc, be: None }
 }
 
 /// Returns the tail of the epoch. If no request was answered in it, the tail is the last
 /// tail or the age of the oldest waiting request, whichever is larger. So an idle app
 /// keeps its tail, and the tail of a stuck app grows.
-fn tail_of(seen: &LatencySeen, at: Percentile, memory: &mut Memory) -> Option<Tail> {
+fn tail_of(seen: &LatencyObservation, at: Percentile, memory: &mut Memory) -> Option<Tail> {
     if let Some(latency) = seen.tail(at) {
         memory.last_tail = Some(latency);
         memory.best_tail = Some(memory.best_tail.map_or(latency, |best| best.min(latency)));
@@ -120,7 +120,7 @@ fn tail_of(seen: &LatencySeen, at: Percentile, memory: &mut Memory) -> Option<Ta
     Some(Tail { latency, stale: true })
 }
 
-fn progress_of(spec: &AppSpec, memory: &mut Memory, seen: &AppSeen) -> Option<BeReading> {
+fn progress_of(spec: &AppSpec, memory: &mut Memory, seen: &AppObservation) -> Option<BeReading> {
     // What is no number is no reading: `NaN` would pass for an unharmed app.
     let is_number = |it: &&Progress| it.per_s.is_finite() && it.per_s >= 0.0;
     let progress = seen.progress.as_ref().ok().filter(is_number)?;
@@ -143,29 +143,32 @@ mod tests {
 
     const BOUND: Nanos = Nanos::from_millis(4);
 
-    fn observation(apps: Vec<AppSeen>) -> Observation {
+    fn observation(apps: Vec<AppObservation>) -> Observation {
         let second = Nanos::from_secs(1);
         Observation { apps, ..Observation::unknown(second, second, &Missing::because("test")) }
     }
 
-    fn unknown() -> AppSeen {
-        AppSeen::unknown(&Missing::because("test"))
+    fn unknown() -> AppObservation {
+        AppObservation::unknown(&Missing::because("test"))
     }
 
-    fn answered(millis: &[u64]) -> AppSeen {
+    fn answered(millis: &[u64]) -> AppObservation {
         let window: Latency = millis.iter().copied().map(Nanos::from_millis).collect();
-        AppSeen { latency: Ok(LatencySeen { window, ..LatencySeen::default() }), ..unknown() }
+        AppObservation {
+            latency: Ok(LatencyObservation { window, ..LatencyObservation::default() }),
+            ..unknown()
+        }
     }
 
-    fn waiting(oldest: Option<Nanos>) -> AppSeen {
+    fn waiting(oldest: Option<Nanos>) -> AppObservation {
         let outstanding = u64::from(oldest.is_some());
-        let seen = LatencySeen { outstanding, oldest, ..LatencySeen::default() };
-        AppSeen { latency: Ok(seen), ..unknown() }
+        let seen = LatencyObservation { outstanding, oldest, ..LatencyObservation::default() };
+        AppObservation { latency: Ok(seen), ..unknown() }
     }
 
-    fn working(per_s: f64) -> AppSeen {
+    fn working(per_s: f64) -> AppObservation {
         let progress = Progress { per_s, source: ProgressSource::Simulated };
-        AppSeen { progress: Ok(progress), ..unknown() }
+        AppObservation { progress: Ok(progress), ..unknown() }
     }
 
     fn lc_assessor() -> Assessor {
@@ -173,7 +176,7 @@ mod tests {
         Assessor::new(&[spec], RelativeImportance::default())
     }
 
-    fn tail(assessor: &mut Assessor, app: AppSeen) -> Option<Tail> {
+    fn tail(assessor: &mut Assessor, app: AppObservation) -> Option<Tail> {
         assessor.assess(&observation(vec![app])).apps[0].tail
     }
 
@@ -203,10 +206,10 @@ mod tests {
         let mut be = AppSpec::best_effort("be");
         be.solo_per_s = Some(100.0);
         let mut assessor = Assessor::new(&[lc, be], RelativeImportance::default());
-        let standing = assessor.assess(&observation(vec![answered(&[8]), working(50.0)]));
-        let q = standing.apps[0].lc.unwrap().untolerated();
+        let assessment = assessor.assess(&observation(vec![answered(&[8]), working(50.0)]));
+        let q = assessment.apps[0].lc.unwrap().untolerated();
         assert!((q - 0.5).abs() < 1e-3, "{q}");
-        assert!((standing.entropy.system - (0.8 * q + 0.2 * 0.5)).abs() < 1e-12);
+        assert!((assessment.entropy.system - (0.8 * q + 0.2 * 0.5)).abs() < 1e-12);
     }
 
     #[test]
@@ -236,7 +239,7 @@ mod tests {
             Assessor::new(&[AppSpec::best_effort("be")], RelativeImportance::default());
         let pushed = |unit: &str, per_s| {
             let source = ProgressSource::Pushed(unit.to_owned());
-            AppSeen { progress: Ok(Progress { per_s, source }), ..unknown() }
+            AppObservation { progress: Ok(Progress { per_s, source }), ..unknown() }
         };
         let mut e_be = |app| assessor.assess(&observation(vec![app])).entropy.be;
         assert_eq!(e_be(pushed("bytes", 8e6)), Some(0.0));

@@ -10,8 +10,8 @@ pub use churn::check_churn;
 pub use memory::{MemoryApp, MemoryPlant};
 
 use crate::{
-    AppId, Capability, Coalescing, CoreId, CoreSet, DialId, DomainId, Got, KNOBS, Knob, KnobRow,
-    KnobScope, Machine, NicId, Plant, Setting, Value, ValueKind, WayMask, numbered,
+    AppId, ApplyOutcome, Capability, Coalescing, CoreId, CoreSet, DialId, DomainId, KNOBS, Knob,
+    KnobRow, KnobScope, Machine, NicId, Plant, Setting, Value, ValueKind, WayMask, numbered,
 };
 use lull_measure::Nanos;
 
@@ -116,7 +116,7 @@ fn capabilities_are_delivered<P: Plant>(plant: &mut P, epoch: Nanos) {
 fn in_force_is_not_rewritten<P: Plant>(plant: &mut P, _: Nanos) {
     let settings = plant.settings();
     for outcome in plant.apply(&settings).outcomes {
-        assert_eq!(outcome.got, Got::Already, "{:?}", outcome.wanted);
+        assert_eq!(outcome.got, ApplyOutcome::Already, "{:?}", outcome.wanted);
     }
 }
 
@@ -128,7 +128,7 @@ fn what_was_set_reads_back<P: Plant>(plant: &mut P, _: Nanos) {
         let Some(now) = outcome.in_force() else { continue };
         assert!(plant.settings().contains(now), "{now:?} is not in force");
         let again = plant.apply(std::slice::from_ref(now));
-        assert_eq!(again.outcomes[0].got, Got::Already, "{now:?} was written twice");
+        assert_eq!(again.outcomes[0].got, ApplyOutcome::Already, "{now:?} was written twice");
     }
 }
 
@@ -179,7 +179,7 @@ fn restore_puts_back<P: Plant>(plant: &mut P, epoch: Nanos) {
 
 fn assert_all_refused<P: Plant>(plant: &mut P, settings: &[Setting]) {
     for outcome in plant.apply(settings).outcomes {
-        let Got::Refused { why } = &outcome.got else { panic!("accepted: {outcome:?}") };
+        let ApplyOutcome::Refused { why } = &outcome.got else { panic!("accepted: {outcome:?}") };
         assert!(!why.is_empty(), "a refusal says why: {outcome:?}");
     }
 }

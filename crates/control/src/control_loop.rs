@@ -3,8 +3,8 @@
 
 use crate::journal::{Entry, OperatorAct};
 use crate::{
-    AppId, AppSpec, Applied, Controller, Discovery, EpochRule, Observation, Pace, Plan, Plant,
-    PlantError, Policy, RebuildPolicy, Rng, Rules, Standing,
+    AppId, AppSpec, Applied, Assessment, Controller, Discovery, EpochRule, Observation, Pace, Plan,
+    Plant, PlantError, Policy, RebuildPolicy, Rng, Rules,
 };
 use lull_measure::Nanos;
 
@@ -25,7 +25,7 @@ pub struct Epoch {
     /// The observation.
     pub seen: Observation,
     /// The readings of the apps against their objectives.
-    pub standing: Standing,
+    pub assessment: Assessment,
     /// The plan: the policy's, or that of the SLO-safe state.
     pub plan: Plan,
     /// The journal's entries: actions and their reasons.
@@ -55,10 +55,10 @@ impl<P: Plant> ControlLoop<P> {
             [] => Applied::default(),
             changes => self.plant.apply(changes),
         };
-        let (standing, entries) = self.controller.conclude(turn, applied);
+        let (assessment, entries) = self.controller.conclude(turn, applied);
         let number = self.number;
         self.number += 1;
-        Ok(Epoch { number, seen, standing, plan, entries, safe: self.controller.is_safe() })
+        Ok(Epoch { number, seen, assessment, plan, entries, safe: self.controller.is_safe() })
     }
 
     /// Returns the length of the next epoch.

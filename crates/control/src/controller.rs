@@ -9,7 +9,7 @@ mod survey;
 
 pub use presence::RebuildPolicy;
 
-use crate::assess::{Assessor, Standing};
+use crate::assess::{Assessment, Assessor};
 use crate::journal::{Decision, Effect, Entry, Event, OperatorAct};
 use crate::limits::{Gatekeeper, LimitsError, Verdict};
 use crate::roster::Roster;
@@ -82,7 +82,7 @@ pub struct Controller {
 #[derive(Debug)]
 pub struct Turn {
     /// The readings of the apps against their objectives.
-    pub standing: Standing,
+    pub assessment: Assessment,
     /// Settings to apply now, in order.
     pub changes: Vec<Setting>,
     /// Entries that are already known for the journal.
@@ -238,9 +238,9 @@ impl Controller {
     /// Decides on one observation. The caller applies [`Turn::changes`] and
     /// hands the outcome to [`Controller::conclude`].
     pub fn turn(&mut self, seen: &Observation, rng: &mut Rng) -> Turn {
-        let standing = self.assessor.assess(seen);
+        let assessment = self.assessor.assess(seen);
         let mut turn = Turn {
-            standing,
+            assessment,
             changes: Vec::new(),
             entries: Vec::new(),
             plan: Plan::keep(),
@@ -267,8 +267,8 @@ impl Controller {
     }
 
     /// Takes note of what the plant made of a turn's changes; the journal of the epoch.
-    pub fn conclude(&mut self, turn: Turn, applied: Applied) -> (Standing, Vec<Entry>) {
-        let Turn { standing, mut entries, withheld, origins, expected, time, .. } = turn;
+    pub fn conclude(&mut self, turn: Turn, applied: Applied) -> (Assessment, Vec<Entry>) {
+        let Turn { assessment, mut entries, withheld, origins, expected, time, .. } = turn;
         let (mut changed, mut refused) = (false, withheld);
         for (outcome, origin) in applied.outcomes.into_iter().zip(origins) {
             let knob = outcome.wanted.knob();
@@ -290,10 +290,10 @@ impl Controller {
             self.policy.refused(&refused);
         }
         if let Some(expected) = expected.filter(|_| changed) {
-            let before = sample_value(&self.apps, &standing, &expected);
+            let before = sample_value(&self.apps, &assessment, &expected);
             self.pending = before.map(|before| (expected, before));
         }
-        (standing, entries)
+        (assessment, entries)
     }
 
     fn policy_turn(&mut self, seen: &Observation, rng: &mut Rng, turn: &mut Turn) -> Plan {
@@ -340,7 +340,7 @@ impl Controller {
 
     fn note_effect(&mut self, seen: &Observation, turn: &mut Turn) {
         let Some((expected, before)) = self.pending.take() else { return };
-        if let Some(after) = sample_value(&self.apps, &turn.standing, &expected) {
+        if let Some(after) = sample_value(&self.apps, &turn.assessment, &expected) {
             let event = Event::Effect(Effect { expected, before, after });
             turn.entries.push(Entry { time: seen.time, event });
         }

@@ -28,7 +28,7 @@ use lull_measure::{Nanos, Percentile};
 
 /// A request for which the dispatcher chooses a core.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Ask<'a> {
+pub struct DispatchRequest<'a> {
     /// Time since its arrival, waiting included.
     pub age: Nanos,
     /// Work done so far, as time on the slowest type.
@@ -47,7 +47,7 @@ pub struct Ask<'a> {
 
 /// Where a request is to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum CoreChoice {
     /// Where it is; a request without a core waits.
     Stay,
     /// Run on a core of this type. Without a free core of it the request stays.
@@ -58,7 +58,7 @@ pub enum Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
     /// Where it is to run.
-    pub place: Place,
+    pub place: CoreChoice,
     /// The age at which the dispatcher decides again; with `None` or a past age it
     /// does not decide again because of the age.
     pub again: Option<Nanos>,
@@ -67,7 +67,7 @@ pub struct Answer {
 /// The running requests on which the dispatcher decides again after an arrival or a
 /// departure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Attention {
+pub enum DecisionScope {
     /// No arrivals and departures: decisions follow from each request's age alone.
     Ages,
     /// The given number of oldest requests in the system.
@@ -78,9 +78,9 @@ pub enum Attention {
 
 /// How often a dispatcher receives measurements, and of what.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Beat {
-    /// Between two looks.
-    pub every: Every,
+pub struct MeasurementRule {
+    /// The period between two measurements.
+    pub every: MeasurementPeriod,
     /// Answers that the tail is taken over, and arrivals for the rate.
     pub window: usize,
     /// The percentile.
@@ -91,7 +91,7 @@ pub struct Beat {
 
 /// The period between two measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Every {
+pub enum MeasurementPeriod {
     /// This many answers.
     Answers(u32),
     /// A period of this length.
@@ -100,7 +100,7 @@ pub enum Every {
 
 /// The measurements that a dispatcher receives after each period.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Seen {
+pub struct DispatchObservation {
     /// Time since the start.
     pub now: Nanos,
     /// Measured tail latency; `None` before the first answer.
@@ -120,20 +120,20 @@ pub struct Seen {
 /// It uses no clock, no I/O and no randomness: time is in its observation.
 pub trait Dispatcher: Send {
     /// Where this request is to run now.
-    fn place(&mut self, ask: &Ask<'_>) -> Answer;
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer;
 
     /// Returns the running requests that arrivals and departures concern.
-    fn attention(&self) -> Attention {
-        Attention::Ages
+    fn decision_scope(&self) -> DecisionScope {
+        DecisionScope::Ages
     }
 
     /// How often [`Dispatcher::adjust`] is called; `None`: never.
-    fn beat(&self) -> Option<Beat> {
+    fn measurement_rule(&self) -> Option<MeasurementRule> {
         None
     }
 
     /// Takes note of measurements.
-    fn adjust(&mut self, _: &Seen) {}
+    fn adjust(&mut self, _: &DispatchObservation) {}
 
     /// Returns whether waiting requests start strictly in order of arrival. If not, the
     /// dispatcher decides on every waiting request whenever a core is free.
@@ -148,7 +148,7 @@ pub trait Dispatcher: Send {
     }
 }
 
-impl Ask<'_> {
+impl DispatchRequest<'_> {
     /// Whether it could run on this type now: it is there, a core is free, or
     /// its own core can change its speed.
     pub fn can(&self, kind: usize, ladder: &Ladder) -> bool {
@@ -159,12 +159,12 @@ impl Ask<'_> {
 impl Answer {
     /// Stay, and decide again at an age.
     pub const fn stay(again: Option<Nanos>) -> Self {
-        Self { place: Place::Stay, again }
+        Self { place: CoreChoice::Stay, again }
     }
 
     /// Run on a type, and decide again at an age.
     pub const fn on(kind: usize, again: Option<Nanos>) -> Self {
-        Self { place: Place::On(kind), again }
+        Self { place: CoreChoice::On(kind), again }
     }
 }
 
@@ -195,7 +195,7 @@ mod tests {
         };
         let any = Ladder::new(types(), Supply::Any(1)).unwrap();
         let fixed = Ladder::new(types(), Supply::Fixed(vec![1, 1])).unwrap();
-        let ask = Ask {
+        let request = DispatchRequest {
             age: Nanos(1),
             done: Nanos(1),
             on: Some(0),
@@ -204,7 +204,7 @@ mod tests {
             work: None,
             free: &[0, 0],
         };
-        assert!(ask.can(1, &any) && !ask.can(1, &fixed) && ask.can(0, &fixed));
-        assert!(!Ask { on: None, ..ask }.can(1, &any));
+        assert!(request.can(1, &any) && !request.can(1, &fixed) && request.can(0, &fixed));
+        assert!(!DispatchRequest { on: None, ..request }.can(1, &any));
     }
 }

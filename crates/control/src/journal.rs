@@ -1,6 +1,8 @@
 //! The decision journal: what changed, why, the expected effect and the measured one.
 
-use crate::{Correction, Direction, Expectation, ForeignChange, Got, Outcome, Reason, Setting};
+use crate::{
+    ApplyOutcome, Correction, Direction, Expectation, ForeignChange, Outcome, Reason, Setting,
+};
 use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -117,10 +119,10 @@ impl Event {
     pub fn changes_machine(&self) -> bool {
         match self {
             Self::Decision(decision) => match &decision.outcome.got {
-                Got::Done => true,
+                ApplyOutcome::Done => true,
                 // A policy may request a setting repeatedly that is clamped to the present one.
-                Got::Clamped { to, .. } => decision.from.as_ref() != Some(to),
-                Got::Already | Got::Refused { .. } => false,
+                ApplyOutcome::Clamped { to, .. } => decision.from.as_ref() != Some(to),
+                ApplyOutcome::Already | ApplyOutcome::Refused { .. } => false,
             },
             Self::Foreign { .. }
             | Self::AppExited { .. }
@@ -223,7 +225,7 @@ mod tests {
             threshold: 0.25,
         };
         let wanted = Setting::Cores(AppId(0), CoreSet::first(2));
-        let outcome = Outcome { wanted: wanted.clone(), got: Got::Done };
+        let outcome = Outcome { wanted: wanted.clone(), got: ApplyOutcome::Done };
         let expects = Some(expected.clone());
         let decision = Decision { from: None, reason, outcome, limit: None, expected: expects };
         let events = [
@@ -261,17 +263,18 @@ mod tests {
     #[test]
     fn a_setting_that_stays_clamped_changes_the_machine_once() {
         let share = |percent| Setting::MemoryBandwidth(AppId(0), percent);
-        let changes = |from: Option<Setting>, got: Got| {
+        let changes = |from: Option<Setting>, got: ApplyOutcome| {
             let outcome = Outcome { wanted: share(5), got };
             let reason = Reason::Fixed;
             let decision = Decision { from, reason, outcome, limit: None, expected: None };
             Event::Decision(decision).changes_machine()
         };
-        let clamped = || Got::Clamped { to: share(10), why: "shares begin at 10 %".to_owned() };
+        let clamped =
+            || ApplyOutcome::Clamped { to: share(10), why: "shares begin at 10 %".to_owned() };
         assert!(changes(Some(share(100)), clamped()));
         assert!(changes(None, clamped()), "the former setting is unknown");
         assert!(!changes(Some(share(10)), clamped()));
-        assert!(!changes(Some(share(10)), Got::Already));
-        assert!(!changes(Some(share(10)), Got::Refused { why: "no such app".to_owned() }));
+        assert!(!changes(Some(share(10)), ApplyOutcome::Already));
+        assert!(!changes(Some(share(10)), ApplyOutcome::Refused { why: "no such app".to_owned() }));
     }
 }

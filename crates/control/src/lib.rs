@@ -46,7 +46,7 @@ mod value;
 mod written;
 
 pub use app::{AppId, AppSpec, Class, Objective, in_force, numbered};
-pub use assess::{AppStanding, Assessor, Standing, Tail};
+pub use assess::{AppAssessment, Assessment, Assessor, Tail};
 pub use capability::{Capabilities, Finding};
 pub use control_loop::{ControlLoop, Epoch};
 pub use controller::{Controller, RebuildPolicy, Rules, Turn};
@@ -61,12 +61,13 @@ pub use machine::{
     Nic,
 };
 pub use observation::{
-    AppSeen, ClientAccountSeen, ClientClassSeen, CoreSeen, EnergySeen, EnergySource, ForeignChange,
-    LatencySeen, Observation, Progress, ProgressSource, Quantiles, ReportedTail,
+    AppObservation, ClientAccountObservation, ClientClassObservation, CoreObservation,
+    EnergyObservation, EnergySource, ForeignChange, LatencyObservation, Observation, Progress,
+    ProgressSource, Quantiles, ReportedTail,
 };
 pub use pace::{AdaptiveEpoch, EpochRule, Pace};
 pub use plan::{Direction, Expectation, Plan, Reason, Step};
-pub use plant::{Applied, Got, Outcome, Plant, PlantError};
+pub use plant::{Applied, ApplyOutcome, Outcome, Plant, PlantError};
 pub use policy::{Discovery, Policy, PolicyError, Rng, require};
 pub use readings::{Readings, SpanWeights, readings_of_apps};
 pub use references::{Correction, ReferenceCheck};

@@ -17,11 +17,11 @@ pub struct Observation {
     /// Its length as it really was.
     pub epoch: Nanos,
     /// Indexed by [`AppId`].
-    pub apps: Vec<AppSeen>,
+    pub apps: Vec<AppObservation>,
     /// Indexed by core number.
-    pub cores: Vec<CoreSeen>,
+    pub cores: Vec<CoreObservation>,
     /// Energy of the whole machine, with its source.
-    pub energy: Gauge<EnergySeen>,
+    pub energy: Gauge<EnergyObservation>,
     /// Share of the epoch in which some task waited for a CPU, in [0, 1].
     pub cpu_pressure: Gauge<f64>,
     /// Interrupts per second, of all cores and devices.
@@ -55,11 +55,11 @@ pub struct Quantiles {
 
 /// The observation of one app.
 #[derive(Debug, Clone)]
-pub struct AppSeen {
+pub struct AppObservation {
     /// Whether at least one of its threads lives.
     pub alive: bool,
     /// Latency of its requests (latency-critical apps).
-    pub latency: Gauge<LatencySeen>,
+    pub latency: Gauge<LatencyObservation>,
     /// Work done (best-effort apps).
     pub progress: Gauge<Progress>,
     /// CPU time, cache misses and all else that is one number a metric.
@@ -67,14 +67,14 @@ pub struct AppSeen {
     /// Threads alive at the end of the epoch.
     pub threads: Gauge<u32>,
     /// Classes of its clients, if its gate has any.
-    pub client_classes: Vec<ClientClassSeen>,
+    pub client_classes: Vec<ClientClassObservation>,
     /// Accounts of which turns have waited at its gate in the epoch.
-    pub client_accounts: Vec<ClientAccountSeen>,
+    pub client_accounts: Vec<ClientAccountObservation>,
 }
 
 /// The observation of one class of clients at the gate of an app.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ClientClassSeen {
+pub struct ClientClassObservation {
     /// Its name.
     pub name: String,
     /// Its connections at the end of the epoch.
@@ -93,7 +93,7 @@ pub struct ClientClassSeen {
 
 /// The waits of one account, a user with a database, at the gate of an app.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ClientAccountSeen {
+pub struct ClientAccountObservation {
     /// `USER@DATABASE`.
     pub name: String,
     /// Its turns in the epoch that waited before they began.
@@ -102,7 +102,7 @@ pub struct ClientAccountSeen {
     pub wait_quantiles: (Nanos, Nanos),
 }
 
-impl AppSeen {
+impl AppObservation {
     /// An app of which nothing is known, for one reason.
     pub fn unknown(why: &lull_measure::Missing) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl AppSeen {
 
 /// Requests of one app.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct LatencySeen {
+pub struct LatencyObservation {
     /// Latencies of the requests answered in the epoch, from their intended start.
     pub window: Latency,
     /// The buckets that `window` was made from, if the source reports buckets: each latency is
@@ -161,7 +161,7 @@ pub struct ReportedTail {
     pub per_s: Option<f64>,
 }
 
-impl LatencySeen {
+impl LatencyObservation {
     /// Creates a reading from what a server measures over a span: requests that were
     /// answered in it, how many wait at its end, since when the oldest waits, and how
     /// many waited at its beginning.
@@ -240,7 +240,7 @@ impl fmt::Display for ProgressSource {
 
 /// The observation of one core.
 #[derive(Debug, Clone)]
-pub struct CoreSeen {
+pub struct CoreObservation {
     /// Share of the epoch not idle, in [0, 1].
     pub utilisation: Gauge<f64>,
     /// Share of the epoch in idle states, in [0, 1].
@@ -253,7 +253,7 @@ pub struct CoreSeen {
     pub frequency: Gauge<Hertz>,
 }
 
-impl CoreSeen {
+impl CoreObservation {
     /// A core of which nothing is known, for one reason.
     pub fn unknown(why: &lull_measure::Missing) -> Self {
         Self {
@@ -268,7 +268,7 @@ impl CoreSeen {
 
 /// Energy of an epoch, with its source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct EnergySeen {
+pub struct EnergyObservation {
     /// Energy of the epoch.
     pub energy: Joules,
     /// The source of the figure.
@@ -328,7 +328,7 @@ impl Observation {
     }
 
     /// Returns the observation of one app; `None` for an app the plant does not know.
-    pub fn app(&self, app: AppId) -> Option<&AppSeen> {
+    pub fn app(&self, app: AppId) -> Option<&AppObservation> {
         self.apps.get(app.index())
     }
 

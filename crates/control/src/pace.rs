@@ -138,7 +138,8 @@ impl Pace {
         while self.apps.len() < seen.apps.len() {
             self.apps.push(Pulse::new(rule));
         }
-        let offered = |app: &crate::AppSeen| app.latency.as_ref().ok().map(|at| at.offered_per_s);
+        let offered =
+            |app: &crate::AppObservation| app.latency.as_ref().ok().map(|at| at.offered_per_s);
         let mut known = false;
         for (pulse, app) in self.apps.iter_mut().zip(&seen.apps) {
             if let Some(per_s) = offered(app) {
@@ -213,7 +214,7 @@ impl Pulse {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AppSeen, CoreSeen, LatencySeen};
+    use crate::{AppObservation, CoreObservation, LatencyObservation};
     use lull_measure::Missing;
     use proptest::prelude::*;
 
@@ -224,11 +225,17 @@ mod tests {
     }
 
     fn seen(time: Nanos, epoch: Nanos, offered: &[f64], busy: Option<f64>) -> Observation {
-        let app = |rate: &f64| AppSeen {
-            latency: Ok(LatencySeen { offered_per_s: *rate, ..LatencySeen::default() }),
-            ..AppSeen::unknown(&because())
+        let app = |rate: &f64| AppObservation {
+            latency: Ok(LatencyObservation {
+                offered_per_s: *rate,
+                ..LatencyObservation::default()
+            }),
+            ..AppObservation::unknown(&because())
         };
-        let core = |busy| CoreSeen { utilisation: Ok(busy), ..CoreSeen::unknown(&because()) };
+        let core = |busy| CoreObservation {
+            utilisation: Ok(busy),
+            ..CoreObservation::unknown(&because())
+        };
         Observation {
             apps: offered.iter().map(app).collect(),
             cores: busy.map(core).into_iter().collect(),

@@ -71,14 +71,14 @@ pub struct Outcome {
     /// The requested setting.
     pub wanted: Setting,
     /// The outcome.
-    pub got: Got,
+    pub got: ApplyOutcome,
 }
 
 /// The effective result of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Got {
-    /// Set as wanted.
+pub enum ApplyOutcome {
+    /// Set as requested.
     Done,
     /// The setting was in force already; nothing was written.
     Already,
@@ -101,20 +101,20 @@ impl Outcome {
     /// refused, or accepted and not carried out. `from` is the former setting, where known.
     pub fn failure(&self, from: Option<&Setting>) -> Option<String> {
         match &self.got {
-            Got::Refused { why } => Some(why.clone()),
-            Got::Clamped { to, why } if from == Some(to) => {
+            ApplyOutcome::Refused { why } => Some(why.clone()),
+            ApplyOutcome::Clamped { to, why } if from == Some(to) => {
                 Some(format!("it was accepted, and {to} stays: {why}"))
             }
-            Got::Done | Got::Already | Got::Clamped { .. } => None,
+            ApplyOutcome::Done | ApplyOutcome::Already | ApplyOutcome::Clamped { .. } => None,
         }
     }
 
     /// The setting in force afterwards; `None` if it was refused.
     pub fn in_force(&self) -> Option<&Setting> {
         match &self.got {
-            Got::Done | Got::Already => Some(&self.wanted),
-            Got::Clamped { to, .. } => Some(to),
-            Got::Refused { .. } => None,
+            ApplyOutcome::Done | ApplyOutcome::Already => Some(&self.wanted),
+            ApplyOutcome::Clamped { to, .. } => Some(to),
+            ApplyOutcome::Refused { .. } => None,
         }
     }
 }

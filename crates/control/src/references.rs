@@ -7,7 +7,7 @@
 //! few epochs that differ do not decide. The replacement is the bound of that median, so that it
 //! is no better than what the app has reached beside others.
 
-use crate::{AppId, AppSpec, AppStanding, Standing, numbered};
+use crate::{AppAssessment, AppId, AppSpec, Assessment, numbered};
 use lull_measure::Nanos;
 use lull_measure::statistics::{quantile_lower, quantile_upper};
 use serde::{Deserialize, Serialize};
@@ -83,10 +83,10 @@ impl ReferenceCheck {
     }
 
     /// Takes note of an epoch, and returns the references that the last epochs refute.
-    pub fn note(&mut self, apps: &[AppSpec], standing: &Standing) -> Vec<(AppId, Correction)> {
+    pub fn note(&mut self, apps: &[AppSpec], assessment: &Assessment) -> Vec<(AppId, Correction)> {
         self.recent.resize_with(apps.len(), VecDeque::new);
         let mut all = Vec::new();
-        let each = numbered(apps).zip(&standing.apps).zip(&mut self.recent);
+        let each = numbered(apps).zip(&assessment.apps).zip(&mut self.recent);
         for (((app, spec), stand), recent) in each {
             let Some(value) = value_of(spec, stand) else { continue };
             if recent.len() == EPOCHS {
@@ -104,7 +104,7 @@ impl ReferenceCheck {
 }
 
 /// Returns the value of an epoch to be compared with the app's reference, if it has both.
-fn value_of(spec: &AppSpec, stand: &AppStanding) -> Option<f64> {
+fn value_of(spec: &AppSpec, stand: &AppAssessment) -> Option<f64> {
     if spec.is_latency_critical() {
         spec.ideal?;
         let tail = stand.tail.filter(|tail| !tail.stale && tail.latency > Nanos::ZERO)?;
@@ -128,21 +128,21 @@ mod tests {
         vec![lc, be]
     }
 
-    fn standing(tail_ms: u64, per_s: f64) -> Standing {
+    fn assessment(tail_ms: u64, per_s: f64) -> Assessment {
         let tail = Tail { latency: Nanos::from_millis(tail_ms), stale: false };
-        let lc = AppStanding { tail: Some(tail), ..AppStanding::default() };
+        let lc = AppAssessment { tail: Some(tail), ..AppAssessment::default() };
         let be = Some(BeReading { solo: 100.0, real: per_s });
-        let be = AppStanding { be, ..AppStanding::default() };
+        let be = AppAssessment { be, ..AppAssessment::default() };
         let entropy = combine(None, None, RelativeImportance::default());
-        Standing { apps: vec![lc, be], entropy }
+        Assessment { apps: vec![lc, be], entropy }
     }
 
     /// Returns the corrections of these epochs, and applies each to its app.
-    fn corrected(apps: &mut [AppSpec], epochs: &[Standing]) -> Vec<(AppId, Correction)> {
+    fn corrected(apps: &mut [AppSpec], epochs: &[Assessment]) -> Vec<(AppId, Correction)> {
         let mut check = ReferenceCheck::default();
         let mut all = Vec::new();
-        for standing in epochs {
-            let found = check.note(apps, standing);
+        for assessment in epochs {
+            let found = check.note(apps, assessment);
             found.iter().for_each(|(app, correction)| correction.apply(&mut apps[app.index()]));
             all.extend(found);
         }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn references_that_twenty_epochs_refute_are_replaced_by_what_was_reached() {
         let mut specs = apps();
-        let epochs: Vec<_> = (0..20).map(|_| standing(2, 173.0)).collect();
+        let epochs: Vec<_> = (0..20).map(|_| assessment(2, 173.0)).collect();
         assert_eq!(corrected(&mut specs, &epochs[..19]), [], "19 epochs are too few");
         let ideal = Correction::Ideal { was: Nanos::from_millis(20), now: Nanos::from_millis(2) };
         let solo = Correction::Solo { was: 100.0, now: 173.0 };
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn epochs_of_a_former_program_are_no_evidence_on_the_next_one() {
-        let (specs, epoch) = (apps(), standing(2, 173.0));
+        let (specs, epoch) = (apps(), assessment(2, 173.0));
         let mut check = ReferenceCheck::default();
         for _ in 0..19 {
             assert_eq!(check.note(&specs, &epoch), []);
@@ -179,17 +179,17 @@ mod tests {
     #[test]
     fn single_epochs_and_noise_refute_nothing() {
         // Half of the epochs are better than the references.
-        let epoch = |at| if at % 2 == 0 { standing(2, 200.0) } else { standing(30, 50.0) };
+        let epoch = |at| if at % 2 == 0 { assessment(2, 200.0) } else { assessment(30, 50.0) };
         let half: Vec<_> = (0..60).map(epoch).collect();
         assert_eq!(corrected(&mut apps(), &half), []);
-        let within_margin: Vec<_> = (0..60).map(|_| standing(20, 104.0)).collect();
+        let within_margin: Vec<_> = (0..60).map(|_| assessment(20, 104.0)).collect();
         assert_eq!(corrected(&mut apps(), &within_margin), []);
     }
 
     #[test]
     fn a_few_disturbed_epochs_do_not_keep_a_wrong_reference() {
         let disturbed = |at: u64| at.is_multiple_of(10);
-        let epoch = |at| if disturbed(at) { standing(40, 10.0) } else { standing(2, 200.0) };
+        let epoch = |at| if disturbed(at) { assessment(40, 10.0) } else { assessment(2, 200.0) };
         let found = corrected(&mut apps(), &(0..20).map(epoch).collect::<Vec<_>>());
         let now: Vec<_> = found.iter().map(|(app, _)| app.index()).collect();
         assert_eq!(now, [0, 1], "{found:?}");
@@ -199,12 +199,12 @@ mod tests {
     fn apps_without_references_and_stale_tails_are_left_alone() {
         let mut specs = apps();
         (specs[0].ideal, specs[1].solo_per_s) = (None, None);
-        let epochs: Vec<_> = (0..40).map(|_| standing(2, 173.0)).collect();
+        let epochs: Vec<_> = (0..40).map(|_| assessment(2, 173.0)).collect();
         assert_eq!(corrected(&mut specs, &epochs), []);
-        let stale = epochs.into_iter().map(|mut standing| {
+        let stale = epochs.into_iter().map(|mut assessment| {
             let tail = Tail { latency: Nanos::from_millis(2), stale: true };
-            standing.apps[0].tail = Some(tail);
-            standing
+            assessment.apps[0].tail = Some(tail);
+            assessment
         });
         let found = corrected(&mut apps(), &stale.collect::<Vec<_>>());
         assert_eq!(found.iter().map(|(app, _)| *app).collect::<Vec<_>>(), [AppId(1)]);

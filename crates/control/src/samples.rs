@@ -3,9 +3,9 @@
 //! Status line, JSON, records, Prometheus and the page all read these.
 
 use crate::{
-    AppSeen, AppSpec, AppStanding, ClientAccountSeen, ClientClassSeen, CoreSeen, Expectation,
-    KNOBS, Knob, KnobScope, LatencySeen, Observation, Quantiles, Setting, Standing, numbered,
-    readings_of_apps,
+    AppAssessment, AppObservation, AppSpec, Assessment, ClientAccountObservation,
+    ClientClassObservation, CoreObservation, Expectation, KNOBS, Knob, KnobScope,
+    LatencyObservation, Observation, Quantiles, Setting, numbered, readings_of_apps,
 };
 use lull_measure::catalogue::{self as metrics, Metric, Sample};
 use lull_measure::{Gauge, Joules, Missing, Nanos, Percentile, SharedText};
@@ -16,16 +16,16 @@ pub fn samples(
     apps: &[AppSpec],
     state: &BTreeMap<Knob, Setting>,
     seen: &Observation,
-    standing: &Standing,
+    assessment: &Assessment,
 ) -> Vec<Sample> {
     let mut all = Vec::new();
     let epoch = seen.epoch;
-    let each = numbered(apps).zip(&seen.apps).zip(&standing.apps);
+    let each = numbered(apps).zip(&seen.apps).zip(&assessment.apps);
     for (((id, spec), seen), stand) in each.filter(|(((_, spec), _), _)| !spec.is_removed()) {
         let mut sink = Sink::new(spec.name.clone(), &mut all);
         app_samples(&mut sink, spec, seen);
         if spec.is_latency_critical() {
-            standing_samples(&mut sink, spec, stand);
+            assessment_samples(&mut sink, spec, stand);
         }
         for row in KNOBS.iter().filter(|row| row.scope == KnobScope::App) {
             let set = state.get(&(row.knob)(id.0)).and_then(|setting| setting.value().number());
@@ -51,24 +51,24 @@ pub fn samples(
     for (number, core) in seen.cores.iter().enumerate() {
         core_samples(&mut Sink::new(number.to_string(), &mut all), core);
     }
-    machine_samples(&mut Sink::new("", &mut all), seen, standing);
+    machine_samples(&mut Sink::new("", &mut all), seen, assessment);
     all
 }
 
 /// The value of the metric that a policy has an expectation of.
 pub(crate) fn sample_value(
     apps: &[AppSpec],
-    standing: &Standing,
+    assessment: &Assessment,
     expected: &Expectation,
 ) -> Option<f64> {
     let wanted = |sample: &Sample| sample.metric.place == expected.metric.place;
     let mut all = Vec::new();
     match expected.app {
         Some(app) => {
-            let (spec, stand) = (apps.get(app.index())?, standing.apps.get(app.index())?);
-            standing_samples(&mut Sink::new(spec.name.clone(), &mut all), spec, stand);
+            let (spec, stand) = (apps.get(app.index())?, assessment.apps.get(app.index())?);
+            assessment_samples(&mut Sink::new(spec.name.clone(), &mut all), spec, stand);
         }
-        None => entropy_samples(&mut Sink::new("", &mut all), standing),
+        None => entropy_samples(&mut Sink::new("", &mut all), assessment),
     }
     all.into_iter().find(wanted)?.value.ok()
 }
@@ -92,7 +92,7 @@ fn seconds(span: Nanos) -> f64 {
     span.as_secs_f64()
 }
 
-fn app_samples(sink: &mut Sink<'_>, spec: &AppSpec, seen: &AppSeen) {
+fn app_samples(sink: &mut Sink<'_>, spec: &AppSpec, seen: &AppObservation) {
     if spec.is_latency_critical() {
         latency_samples(sink, &seen.latency);
         sink.put(metrics::TAIL_RESOLUTION, tail_resolution(spec, &seen.latency));
@@ -109,11 +109,11 @@ fn app_samples(sink: &mut Sink<'_>, spec: &AppSpec, seen: &AppSeen) {
     sink.put(metrics::PRESENT, Ok(f64::from(u8::from(seen.alive))));
 }
 
-fn latency_samples(sink: &mut Sink<'_>, latency: &Gauge<LatencySeen>) {
+fn latency_samples(sink: &mut Sink<'_>, latency: &Gauge<LatencyObservation>) {
     let no_answer = || Missing::because("no request was answered in the epoch");
     let only_tail = || Missing::because("the app's latency source reports a tail only");
-    let has_more: fn(&LatencySeen) -> bool = |seen| seen.reported.is_none();
-    let read = |value: &dyn Fn(&LatencySeen) -> Option<Nanos>| match latency {
+    let has_more: fn(&LatencyObservation) -> bool = |seen| seen.reported.is_none();
+    let read = |value: &dyn Fn(&LatencyObservation) -> Option<Nanos>| match latency {
         Ok(seen) => {
             let why = if has_more(seen) { no_answer } else { only_tail };
             value(seen).map(seconds).ok_or_else(why)
@@ -130,18 +130,19 @@ fn latency_samples(sink: &mut Sink<'_>, latency: &Gauge<LatencySeen>) {
         sink.put(metric, read(&|seen| seen.tail(at)));
     }
     sink.put(metrics::LATENCY_MEAN, read(&|seen| seen.window.mean()));
-    let known = |is_known: fn(&LatencySeen) -> bool, value: fn(&LatencySeen) -> f64| match latency {
+    let known = |is_known: fn(&LatencyObservation) -> bool,
+                 value: fn(&LatencyObservation) -> f64| match latency {
         Ok(seen) if is_known(seen) => Ok(value(seen)),
         Ok(_) => Err(only_tail()),
         Err(why) => Err(why.clone()),
     };
-    sink.put(metrics::OFFERED, known(LatencySeen::has_rates, |seen| seen.offered_per_s));
-    sink.put(metrics::COMPLETED, known(LatencySeen::has_rates, |seen| seen.completed_per_s));
+    sink.put(metrics::OFFERED, known(LatencyObservation::has_rates, |seen| seen.offered_per_s));
+    sink.put(metrics::COMPLETED, known(LatencyObservation::has_rates, |seen| seen.completed_per_s));
     sink.put(metrics::OUTSTANDING, known(has_more, |seen| seen.outstanding as f64));
 }
 
 /// A reading that is a rate, over the rate of answers.
-fn per_request(reading: &'static Metric, seen: &AppSeen) -> Gauge<f64> {
+fn per_request(reading: &'static Metric, seen: &AppObservation) -> Gauge<f64> {
     let latency = seen.latency.as_ref().map_err(Clone::clone)?;
     if !latency.has_rates() {
         return Err(Missing::because("the app's latency source reports a tail only"));
@@ -153,7 +154,7 @@ fn per_request(reading: &'static Metric, seen: &AppSeen) -> Gauge<f64> {
 }
 
 /// How far the tail of the epoch may be off, if its source reports buckets.
-fn tail_resolution(spec: &AppSpec, latency: &Gauge<LatencySeen>) -> Gauge<f64> {
+fn tail_resolution(spec: &AppSpec, latency: &Gauge<LatencyObservation>) -> Gauge<f64> {
     let seen = latency.as_ref().map_err(Clone::clone)?;
     let because = |why: &'static str| Missing::because(why);
     let (at, _) = spec.tail().ok_or_else(|| because("the app has no tail objective"))?;
@@ -163,7 +164,7 @@ fn tail_resolution(spec: &AppSpec, latency: &Gauge<LatencySeen>) -> Gauge<f64> {
     width.ok_or_else(|| because("the tail lies beyond the last bucket"))
 }
 
-fn standing_samples(sink: &mut Sink<'_>, spec: &AppSpec, stand: &AppStanding) {
+fn assessment_samples(sink: &mut Sink<'_>, spec: &AppSpec, stand: &AppAssessment) {
     let no_tail = || Missing::because("no tail latency yet");
     let tail = stand.tail.map(|tail| seconds(tail.latency)).ok_or_else(no_tail);
     let bound = spec.tail().map(|(_, bound)| seconds(bound));
@@ -188,16 +189,16 @@ fn standing_samples(sink: &mut Sink<'_>, spec: &AppSpec, stand: &AppStanding) {
 }
 
 /// The label of a class of clients ([`metrics::Scope::ClientClass`]).
-pub(crate) fn client_class_label(app: &AppSpec, class: &ClientClassSeen) -> String {
+pub(crate) fn client_class_label(app: &AppSpec, class: &ClientClassObservation) -> String {
     format!("{}/{}", app.name, class.name)
 }
 
 /// The label of an account ([`metrics::Scope::ClientAccount`]).
-pub(crate) fn client_account_label(app: &AppSpec, account: &ClientAccountSeen) -> String {
+pub(crate) fn client_account_label(app: &AppSpec, account: &ClientAccountObservation) -> String {
     format!("{}/{}", app.name, account.name)
 }
 
-fn client_class_samples(sink: &mut Sink<'_>, class: &ClientClassSeen, epoch: Nanos) {
+fn client_class_samples(sink: &mut Sink<'_>, class: &ClientClassObservation, epoch: Nanos) {
     sink.put(metrics::CLIENT_CONNECTIONS, Ok(class.connections as f64));
     sink.put(metrics::CLIENT_UNDER_WAY, Ok(class.under_way as f64));
     sink.put(metrics::CLIENT_WAITING, Ok(class.waiting as f64));
@@ -207,7 +208,7 @@ fn client_class_samples(sink: &mut Sink<'_>, class: &ClientClassSeen, epoch: Nan
     sink.put(metrics::CLIENT_WAIT_P99, waits.map(|(_, p99)| seconds(p99)));
 }
 
-fn core_samples(sink: &mut Sink<'_>, core: &CoreSeen) {
+fn core_samples(sink: &mut Sink<'_>, core: &CoreObservation) {
     sink.put(metrics::CORE_UTILISATION, core.utilisation.clone());
     sink.put(metrics::CORE_IDLE_RESIDENCY, core.idle_residency.clone());
     sink.put(metrics::CORE_DEEP_IDLE_RESIDENCY, core.deep_idle_residency.clone());
@@ -222,8 +223,8 @@ fn quantile_samples(sink: &mut Sink<'_>, metrics: [&'static Metric; 3], seen: &G
     }
 }
 
-fn entropy_samples(sink: &mut Sink<'_>, standing: &Standing) {
-    let entropy = standing.entropy;
+fn entropy_samples(sink: &mut Sink<'_>, assessment: &Assessment) {
+    let entropy = assessment.entropy;
     let part = |part: Option<f64>, what| part.ok_or_else(|| Missing::because(what));
     let none = "no app has shown latency or progress yet";
     sink.put(metrics::ENTROPY_SYSTEM, part(entropy.known(), none));
@@ -231,8 +232,8 @@ fn entropy_samples(sink: &mut Sink<'_>, standing: &Standing) {
     sink.put(metrics::ENTROPY_BE, part(entropy.be, "no best-effort app has progress yet"));
 }
 
-fn machine_samples(sink: &mut Sink<'_>, seen: &Observation, standing: &Standing) {
-    entropy_samples(sink, standing);
+fn machine_samples(sink: &mut Sink<'_>, seen: &Observation, assessment: &Assessment) {
+    entropy_samples(sink, assessment);
     let energy = seen.energy.as_ref().map(|seen| seen.energy).map_err(Clone::clone);
     let power = energy.clone().and_then(|energy| {
         energy.over(seen.epoch).ok_or_else(|| Missing::because("the epoch was empty"))

@@ -5,8 +5,8 @@
 //! both numberings.
 
 use crate::{
-    AppId, AppSeen, AppSpec, Discovery, Expectation, ForeignChange, GateControl, Knob, Machine,
-    Observation, Plan, Policy, Reason, Rng, RosterChange, Setting, in_force,
+    AppId, AppObservation, AppSpec, Discovery, Expectation, ForeignChange, GateControl, Knob,
+    Machine, Observation, Plan, Policy, Reason, Rng, RosterChange, Setting, in_force,
 };
 use lull_measure::Missing;
 
@@ -55,7 +55,7 @@ impl Numbering {
 
     /// Returns what the policy sees of an observation.
     fn observed(&self, seen: &Observation) -> Observation {
-        let unknown = || AppSeen::unknown(&Missing::because("the app is not observed"));
+        let unknown = || AppObservation::unknown(&Missing::because("the app is not observed"));
         let app = |app: &AppId| seen.app(*app).cloned().unwrap_or_else(unknown);
         let foreign = |change: &ForeignChange| {
             let own = |setting: &Setting| renumber(setting, |app| self.own(app));
@@ -265,7 +265,7 @@ mod tests {
     fn seen() -> Observation {
         let why = Missing::because("test");
         let second = Nanos::from_secs(1);
-        let app = |alive| AppSeen { alive, ..AppSeen::unknown(&why) };
+        let app = |alive| AppObservation { alive, ..AppObservation::unknown(&why) };
         let change = |app| {
             let ours = Setting::Scheduling(AppId(app), Scheduling::Idle);
             let whom = String::new();

@@ -2,7 +2,7 @@
 
 use crate::journal::Event;
 use crate::samples::{client_account_label, client_class_label};
-use crate::{AppSeen, AppSpec, AppStanding, Epoch, Got};
+use crate::{AppAssessment, AppObservation, AppSpec, ApplyOutcome, Epoch};
 use lull_measure::catalogue::histogram::LATENCY_BOUNDS_NS;
 use lull_measure::catalogue::{self as rows, CPU, Metric, Scope};
 use lull_measure::{Latency, Nanos};
@@ -39,7 +39,7 @@ impl Totals {
     /// Adds an epoch.
     pub fn add(&mut self, apps: &[AppSpec], epoch: &Epoch) {
         let span = epoch.seen.epoch;
-        let each = apps.iter().zip(&epoch.seen.apps).zip(&epoch.standing.apps);
+        let each = apps.iter().zip(&epoch.seen.apps).zip(&epoch.assessment.apps);
         for ((spec, seen), stand) in each.filter(|((spec, _), _)| !spec.is_removed()) {
             let mut sink = Sink { label: &spec.name, counts: &mut self.counts };
             if spec.is_latency_critical() {
@@ -113,8 +113,8 @@ impl Sink<'_> {
 fn latency_critical(
     sink: &mut Sink<'_>,
     spec: &AppSpec,
-    seen: &AppSeen,
-    stand: &AppStanding,
+    seen: &AppObservation,
+    stand: &AppAssessment,
     span: Nanos,
 ) {
     let span_s = span.as_secs_f64();
@@ -168,7 +168,7 @@ fn machine(sink: &mut Sink<'_>, epoch: &Epoch) {
 fn counter_of(event: &Event) -> Option<&'static Metric> {
     match event {
         Event::Decision(decision) => {
-            Some(match matches!(decision.outcome.got, Got::Refused { .. }) {
+            Some(match matches!(decision.outcome.got, ApplyOutcome::Refused { .. }) {
                 true => rows::REFUSED_SETTINGS,
                 false => rows::SETTINGS,
             })

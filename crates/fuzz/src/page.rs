@@ -125,7 +125,7 @@ impl Sides {
             4 => drop(gate.rest(id, now_ns)),
             5 => gate.query_arrived(id, now_ns, &NoSleeper),
             6 => drop(gate.leave(id)),
-            7 => gate.expel(id, &NoSleeper),
+            7 => gate.evict(id, &NoSleeper),
             8 => gate.open_seat(id),
             9 => gate.close_seat(id, now_ns, &NoSleeper),
             10 => gate.release_expired(now_ns, &NoSleeper),

@@ -35,7 +35,7 @@ mod queries;
 mod waits;
 mod watch;
 
-pub use buckets::{Beyond, Histogram};
+pub use buckets::{Histogram, TimeBeyond};
 pub use core_time::{CoreTime, Division, Opportunity};
 pub use error::BpfError;
 pub use interrupts::{Event, InterruptLog, Kind};
@@ -44,7 +44,7 @@ pub use object::is_loaded;
 pub use phases::{PhaseWatch, PhasesSeen};
 pub use queries::{QueriesSeen, QueryWatch};
 pub use waits::{PROCESSES_MAX, WaitWatch, WaitsSeen};
-pub use watch::{CoreSeen, Seen, Watch};
+pub use watch::{CoreCounts, Watch, WatchCounts};
 
 #[cfg(test)]
 mod tests;

@@ -40,7 +40,7 @@ mod unmodified;
 
 pub use runtime::{Dispatch, DispatchError, Mark};
 pub use speeds::{Safety, Speeds, SpeedsError};
-pub use state::{DispatchSetupError, DispatchState, Order, Seated, Spent, Tally};
+pub use state::{ActiveDispatcher, DispatchSetupError, DispatchState, Order, Spent, Tally};
 pub use unmodified::{UnmodifiedDispatch, UnmodifiedTally, UnmodifiedThread};
 
 use lull_control::dispatcher::Ladder;

@@ -34,8 +34,8 @@ use crate::probe::{self, ProbeError, Rights};
 use crate::register::Registrar;
 use app::RunningApp;
 use lull_control::{
-    AppId, AppSpec, Applied, ForeignChange, Got, Knob, Machine, Observation, Outcome, Plant,
-    PlantError, Setting,
+    AppId, AppSpec, Applied, ApplyOutcome, ForeignChange, Knob, Machine, Observation, Outcome,
+    Plant, PlantError, Setting,
 };
 use lull_measure::{Missing, Nanos};
 use matches::Matches;
@@ -326,7 +326,7 @@ impl HostPlant {
     /// that belong to none.
     pub fn unrestored(&self, restored: &Applied) -> Vec<String> {
         let refusal = |outcome: &Outcome| match &outcome.got {
-            Got::Refused { why } => Some(format!("{}: {why}", outcome.wanted)),
+            ApplyOutcome::Refused { why } => Some(format!("{}: {why}", outcome.wanted)),
             _ => None,
         };
         let refused = restored.outcomes.iter().filter_map(refusal);

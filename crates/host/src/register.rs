@@ -164,7 +164,7 @@ impl Registrar {
     /// # Errors
     /// If this process has no descriptor left.
     pub fn parser(&self) -> io::Result<UnixDatagram> {
-        self.parser.their_end()
+        self.parser.parsing_end()
     }
 
     /// The seats of a template.

@@ -1,7 +1,9 @@
 //! Drivers on files that real machines had: Intel, AMD, Arm. Whose they are and
 //! `machines/PROVENANCE.md` lists what they contain.
 
-use lull_control::{Capability, CoreId, DomainId, EnergyPreference, Got, Machine, Plant, Setting};
+use lull_control::{
+    ApplyOutcome, Capability, CoreId, DomainId, EnergyPreference, Machine, Plant, Setting,
+};
 use lull_host::drivers::cpufreq::PolicyState;
 use lull_host::gauges::energy::PowerModel;
 use lull_host::gauges::frequency::Frequency;
@@ -204,7 +206,10 @@ fn preferences_are_searched_where_the_driver_has_them_and_are_restored() {
     let power = |domain| Setting::EnergyPreference(DomainId(domain), EnergyPreference(255));
     let all: Vec<_> = (0..20).map(power).collect();
     let applied = plant.apply(&all);
-    assert!(applied.outcomes.iter().all(|outcome| outcome.got == Got::Done), "{applied:?}");
+    assert!(
+        applied.outcomes.iter().all(|outcome| outcome.got == ApplyOutcome::Done),
+        "{applied:?}"
+    );
     assert_eq!(machine.preferences(), BTreeSet::from(["power".to_owned()]));
     assert!(all.iter().all(|setting| plant.settings().contains(setting)));
     let _ = plant.restore();
@@ -235,11 +240,11 @@ fn idle_states_are_limited_where_the_kernel_can_disable_them_and_are_restored() 
     let mut plant = machine.plant();
     let limit = |us| Setting::IdleLatency(Nanos::from_micros(us));
     assert!(plant.settings().contains(&limit(200)));
-    assert_eq!(plant.apply(&[limit(20)]).outcomes[0].got, Got::Done);
+    assert_eq!(plant.apply(&[limit(20)]).outcomes[0].got, ApplyOutcome::Done);
     assert_eq!((flags(), plant.settings().contains(&limit(20))), (vec!["0001".to_owned()], true));
-    assert_eq!(plant.apply(&[limit(20)]).outcomes[0].got, Got::Already);
+    assert_eq!(plant.apply(&[limit(20)]).outcomes[0].got, ApplyOutcome::Already);
     let got = plant.apply(&[limit(19)]).outcomes[0].got.clone();
-    let Got::Clamped { to, .. } = got else { panic!("{got:?}") };
+    let ApplyOutcome::Clamped { to, .. } = got else { panic!("{got:?}") };
     assert_eq!((to, flags()), (limit(3), vec!["0011".to_owned()]));
     let _ = plant.restore();
     assert_eq!((flags(), plant.settings().contains(&limit(200))), (vec!["0000".to_owned()], true));

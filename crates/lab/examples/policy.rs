@@ -56,5 +56,5 @@ pub(crate) fn run(cores: u16, demand_cores: f64, bound: Nanos) -> Result<Epoch, 
 
 fn main() -> std::io::Result<()> {
     let end = run(8, 2.0, Nanos::from_millis(10)).expect("memory does not fail");
-    writeln!(std::io::stdout(), "{:#?}", end.standing)
+    writeln!(std::io::stdout(), "{:#?}", end.assessment)
 }

@@ -318,7 +318,7 @@ impl Recorder {
     }
 
     fn note(&mut self, scene: &Scene, epoch: &Epoch, plant: &MachinePlant) {
-        let Epoch { seen, standing, .. } = epoch;
+        let Epoch { seen, assessment, .. } = epoch;
         let mut worst: f64 = 0.0;
         for (number, app) in seen.apps.iter().enumerate() {
             if let Ok(latency) = &app.latency {
@@ -335,7 +335,7 @@ impl Recorder {
             if let Ok(progress) = &app.progress {
                 self.work[number] += progress.per_s * share_of(present, seen.epoch);
             }
-            let tail = standing.apps[number].tail.map(|tail| tail.latency);
+            let tail = assessment.apps[number].tail.map(|tail| tail.latency);
             let bound = scene.apps[number].tail().map(|(_, bound)| bound);
             let ratio = |(tail, bound): (Nanos, Nanos)| tail.0 as f64 / bound.0 as f64;
             worst = worst.max(tail.zip(bound).map_or(0.0, ratio));
@@ -347,7 +347,7 @@ impl Recorder {
             *sum += seen.energy;
         }
         self.span = self.span.saturating_add(seen.epoch);
-        let (time_s, entropy) = (seen.time.as_secs_f64(), standing.entropy);
+        let (time_s, entropy) = (seen.time.as_secs_f64(), assessment.entropy);
         self.epochs.push(EpochMeasures { time_s, entropy, worst });
     }
 

@@ -4,7 +4,7 @@
 //! in the wrong state: the anti-synchrony of Wang et al., TRIOS 2013, section 4.
 
 use crate::backlog::{ControlError, ErrorMeter};
-use crate::figure::{Axis, Figure, Look, Point};
+use crate::figure::{Axis, CurveStyle, Figure, Point};
 use crate::progress::Progress;
 use crate::trial::{Trial, estimate_of, response_ms};
 use lull_measure::Nanos;
@@ -110,7 +110,7 @@ fn figure(
     sweeps.iter().fold(axes, |figure, (name, cycles)| {
         let points =
             cycles.iter().map(|cycle| Point::from_estimate(cycle.seconds(), &value(cycle)));
-        figure.with_curve(*name, Look::Line, points)
+        figure.with_curve(*name, CurveStyle::Line, points)
     })
 }
 

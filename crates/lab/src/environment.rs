@@ -7,8 +7,8 @@
 use crate::scenario::AnyScenario;
 use crate::trial::rules;
 use lull_control::{
-    AppSpec, Applied, Controller, Machine, Observation, Plan, Plant, PlantError, Policy, Rng,
-    Setting, Standing,
+    AppSpec, Applied, Assessment, Controller, Machine, Observation, Plan, Plant, PlantError,
+    Policy, Rng, Setting,
 };
 use lull_measure::Nanos;
 use lull_sim::machine::MachinePlant;
@@ -32,7 +32,7 @@ pub struct Step {
     /// The observation.
     pub seen: Observation,
     /// The readings of the apps against their objectives.
-    pub standing: Standing,
+    pub assessment: Assessment,
 }
 
 /// Leaves every decision to the caller.
@@ -81,7 +81,7 @@ impl Environment {
         let applied = self.plant.apply(wanted);
         let seen = self.plant.observe(self.epoch)?;
         let turn = self.controller.turn(&seen, &mut self.rng);
-        let (standing, _) = self.controller.conclude(turn, Applied::default());
-        Ok(Step { applied, seen, standing })
+        let (assessment, _) = self.controller.conclude(turn, Applied::default());
+        Ok(Step { applied, seen, assessment })
     }
 }

@@ -47,7 +47,7 @@ pub struct Curve {
     /// Its name in the legend; empty for one that continues another.
     pub name: String,
     /// How it is drawn.
-    pub look: Look,
+    pub look: CurveStyle,
     /// Number of its colour and marker.
     pub style: usize,
     /// Its points, ascending in x.
@@ -56,7 +56,7 @@ pub struct Curve {
 
 /// How a curve is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
+pub enum CurveStyle {
     /// A line through marked points, with their intervals.
     Line,
     /// Marked points with their intervals, not joined.
@@ -100,7 +100,7 @@ impl Figure {
     pub fn with_curve(
         mut self,
         name: impl Into<String>,
-        look: Look,
+        look: CurveStyle,
         points: impl IntoIterator<Item = Point>,
     ) -> Self {
         let (style, points) = (self.curves.len(), points.into_iter().collect());
@@ -117,7 +117,7 @@ impl Figure {
         name: impl Into<String>,
         points: impl IntoIterator<Item = Point>,
     ) -> Self {
-        let mut figure = self.with_curve(name, Look::Dots, points);
+        let mut figure = self.with_curve(name, CurveStyle::Dots, points);
         if let Some(added) = figure.curves.last_mut() {
             added.style = curve;
         }

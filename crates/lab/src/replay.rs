@@ -30,7 +30,7 @@ pub use figures::Reproduced;
 pub use model::{AppFit, Fit};
 pub use play::{ReplayError, Steered};
 pub use predict::Reproduction;
-pub use recording::{AppMoment, Moment, Recording, Unfit};
+pub use recording::{RecordedAppEpoch, RecordedEpoch, Recording, Unfit};
 
 use lull_control::{AppSpec, Machine};
 use model::Known;

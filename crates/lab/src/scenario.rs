@@ -57,14 +57,14 @@ use std::path::Path;
 /// A key of a scenario that cannot be used, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {message}")]
-pub struct Wrong {
+pub struct InvalidKey {
     /// The key, such as `tier[1].threads`; empty for the file as a whole.
     pub key: String,
     /// The error and the correction.
     pub message: String,
 }
 
-impl Wrong {
+impl InvalidKey {
     pub(crate) fn at(key: impl Into<String>, message: impl Into<String>) -> Self {
         Self { key: key.into(), message: message.into() }
     }
@@ -127,7 +127,7 @@ impl Scenario {
     ///
     /// # Errors
     /// The first key that cannot be simulated.
-    pub fn new(file: ScenarioFile, base: &Path, choice: &Choice) -> Result<Self, Wrong> {
+    pub fn new(file: ScenarioFile, base: &Path, choice: &Choice) -> Result<Self, InvalidKey> {
         let model = model(&file, base)?;
         let apps = specs(&file.app)?;
         let variants = variants(&file.policy, &model, choice)?;
@@ -175,7 +175,7 @@ impl Scenario {
 }
 
 /// The model of a file, checked.
-fn model(file: &ScenarioFile, base: &Path) -> Result<Model, Wrong> {
+fn model(file: &ScenarioFile, base: &Path) -> Result<Model, InvalidKey> {
     let apps = file.app.iter().enumerate();
     let apps = apps.map(|(at, app)| app.model(&format!("app[{at}]"), base));
     let limits = Limits {
@@ -193,19 +193,23 @@ fn model(file: &ScenarioFile, base: &Path) -> Result<Model, Wrong> {
         let number = error.key.strip_prefix("app[").and_then(|rest| rest.split(']').next());
         let app = number.and_then(|number| file.app.get(number.parse::<usize>().ok()?));
         let key = app.map_or_else(|| error.key.clone(), |app| app.written_key(&error.key));
-        Wrong::at(key, error.problem.to_string())
+        InvalidKey::at(key, error.problem.to_string())
     })?;
     Ok(model)
 }
 
 /// The apps that policies watch.
-fn specs(apps: &[AppSection]) -> Result<Vec<AppSpec>, Wrong> {
+fn specs(apps: &[AppSection]) -> Result<Vec<AppSpec>, InvalidKey> {
     let specs = apps.iter().enumerate().map(|(at, app)| app.spec(&format!("app[{at}]")));
     Ok(specs.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
 /// The policies to compare: those of the file, or those that the command line names.
-fn variants(tables: &[toml::Table], model: &Model, choice: &Choice) -> Result<Vec<Variant>, Wrong> {
+fn variants(
+    tables: &[toml::Table],
+    model: &Model,
+    choice: &Choice,
+) -> Result<Vec<Variant>, InvalidKey> {
     let mut written: Vec<Variant> = Vec::new();
     for (at, table) in tables.iter().enumerate() {
         let key = format!("policy[{at}]");
@@ -233,10 +237,10 @@ impl Labelled for Variant {
     }
 }
 
-fn variant(section: PolicySection, model: &Model, key: String) -> Result<Variant, Wrong> {
+fn variant(section: PolicySection, model: &Model, key: String) -> Result<Variant, InvalidKey> {
     let PolicySection { name, label, tiers, epoch, config } = section;
     let policy = PolicySource::registered(&name)
-        .map_err(|error| Wrong::at(format!("{key}.name"), error.to_string()))?;
+        .map_err(|error| InvalidKey::at(format!("{key}.name"), error.to_string()))?;
     let tiers = match tiers {
         None => steerable(model),
         Some(tiers) => {
@@ -249,22 +253,22 @@ fn variant(section: PolicySection, model: &Model, key: String) -> Result<Variant
     Ok(Variant { label, control: Control { policy, config, tiers, epoch }, key })
 }
 
-fn check_tiers(tiers: &[String], model: &Model, key: &str) -> Result<(), Wrong> {
+fn check_tiers(tiers: &[String], model: &Model, key: &str) -> Result<(), InvalidKey> {
     let known: Vec<_> = model.tier.iter().map(|tier| tier.name.as_str()).collect();
     if tiers.is_empty() {
         let message = format!(
             "is empty: name tiers to steer, or leave the key out; there are: {}",
             known.join(", ")
         );
-        return Err(Wrong::at(format!("{key}.tiers"), message));
+        return Err(InvalidKey::at(format!("{key}.tiers"), message));
     }
     for (at, tier) in tiers.iter().enumerate() {
         if !known.contains(&tier.as_str()) {
             let message = format!("there is no tier `{tier}`; there are: {}", known.join(", "));
-            return Err(Wrong::at(format!("{key}.tiers[{at}]"), message));
+            return Err(InvalidKey::at(format!("{key}.tiers[{at}]"), message));
         }
         if tiers[..at].contains(tier) {
-            return Err(Wrong::at(
+            return Err(InvalidKey::at(
                 format!("{key}.tiers[{at}]"),
                 format!("`{tier}` is named twice"),
             ));

@@ -137,5 +137,5 @@ fn figure(points: Vec<Point>) -> Figure {
     .mark(most, "tolerance")
     .mark(-most, "tolerance")
     .mark(0.0, "")
-    .with_curve("cases", Look::Points, points)
+    .with_curve("cases", CurveStyle::Points, points)
 }

@@ -16,9 +16,11 @@
 //! two to three epochs at any load; what differs with load is g.
 
 use crate::experiment::{LabError, Setup};
-use crate::figure::{Axis, Figure, Look, Point};
+use crate::figure::{Axis, CurveStyle, Figure, Point};
 use crate::papers::micro_2017_eetl::system::{DispatchBench, fixed_threshold, parsed, scenario};
-use lull_control::dispatcher::{Answer, Ask, Attention, Beat, Dispatcher, Seen};
+use lull_control::dispatcher::{
+    Answer, DecisionScope, DispatchObservation, DispatchRequest, Dispatcher, MeasurementRule,
+};
 use lull_measure::{Nanos, Percentile};
 use lull_policies::DISPATCHERS;
 use lull_policies::dispatch::Site;
@@ -109,19 +111,19 @@ impl Stepped {
 }
 
 impl Dispatcher for Stepped {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        self.now().place(ask)
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        self.now().place(request)
     }
 
-    fn attention(&self) -> Attention {
-        self.before.attention()
+    fn decision_scope(&self) -> DecisionScope {
+        self.before.decision_scope()
     }
 
-    fn beat(&self) -> Option<Beat> {
-        self.before.beat()
+    fn measurement_rule(&self) -> Option<MeasurementRule> {
+        self.before.measurement_rule()
     }
 
-    fn adjust(&mut self, _: &Seen) {
+    fn adjust(&mut self, _: &DispatchObservation) {
         self.left = self.left.saturating_sub(1);
     }
 }
@@ -186,7 +188,7 @@ fn respond(
         let outcome = DispatchSimulation::measure(model, dispatcher, streams, length)?;
         setup.progress.step();
         let tail = |tail: Option<Nanos>| tail.map_or(f64::NAN, Nanos::as_millis_f64);
-        Ok(outcome.beats.iter().map(|beat| tail(beat.tail)).collect())
+        Ok(outcome.measurements.iter().map(|record| tail(record.tail)).collect())
     };
     let all: Vec<Result<Vec<f64>, LabError>> = (0..runs).into_par_iter().map(one).collect();
     let all: Vec<Vec<f64>> = all.into_iter().collect::<Result<_, _>>()?;
@@ -253,7 +255,7 @@ pub fn figures(tuned: &[Tuned], target: Nanos) -> [Figure; 2] {
         tuned.iter().fold(figure, |figure, one| {
             let points = values(one).iter().enumerate();
             let points = points.map(|(epoch, ms)| Point::at(epoch as f64, *ms));
-            figure.with_curve(format!("{}/s", one.rate_per_s), Look::Line, points)
+            figure.with_curve(format!("{}/s", one.rate_per_s), CurveStyle::Line, points)
         })
     };
     [

@@ -123,11 +123,14 @@ fn more_queries_than_can_be_simulated_are_refused_before_the_run() {
 
 #[test]
 fn one_gate_has_one_who_acts_on_it() {
-    let told = refusal("reef", &["gate-cap"]);
-    assert!(told.starts_with("scheme[0].policy.knobs: there is no gate-cap"), "{told}");
-    assert!(told.contains("name = \"manual\""), "{told}");
-    let told = refusal("manual", &["scheduling"]);
-    assert!(told.contains("gate-delay"), "what can be searched is named: {told}");
+    let refusal_text = refusal("reef", &["gate-cap"]);
+    assert!(
+        refusal_text.starts_with("scheme[0].policy.knobs: there is no gate-cap"),
+        "{refusal_text}"
+    );
+    assert!(refusal_text.contains("name = \"manual\""), "{refusal_text}");
+    let refusal_text = refusal("manual", &["scheduling"]);
+    assert!(refusal_text.contains("gate-delay"), "what can be searched is named: {refusal_text}");
     // Beside an admission controller other knobs are free.
     for (admission, knobs) in
         [("manual", &["gate-cap", "gate-delay"][..]), ("reef", &["cores"][..])]

@@ -11,7 +11,7 @@ const BOUND: Nanos = Nanos::from_millis(10);
 /// Tail and progress at the end.
 fn end(demand_cores: f64) -> (Nanos, f64) {
     let epoch = policy::run(8, demand_cores, BOUND).unwrap();
-    let tail = epoch.standing.apps[0].tail.unwrap().latency;
+    let tail = epoch.assessment.apps[0].tail.unwrap().latency;
     (tail, epoch.seen.apps[1].progress.as_ref().unwrap().per_s)
 }
 

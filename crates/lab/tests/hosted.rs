@@ -8,7 +8,7 @@ use std::path::Path;
 const EXAMPLE: &str = include_str!("../../../examples/sim/tiers-and-machine.toml");
 
 /// The example with something replaced.
-fn but(from: &str, to: &str) -> String {
+fn replaced(from: &str, to: &str) -> String {
     assert!(EXAMPLE.contains(from), "the test replaces nothing: {from}");
     EXAMPLE.replacen(from, to, 1)
 }
@@ -28,7 +28,7 @@ fn mean(outcome: &Outcome, policy: usize, id: &str) -> f64 {
 
 #[test]
 fn a_policy_on_a_machine_and_one_on_a_station_act_at_once() {
-    let short = but("warmup = \"30s\"", "warmup = \"2s\"")
+    let short = replaced("warmup = \"30s\"", "warmup = \"2s\"")
         .replace("length = \"60s\"", "length = \"8s\"")
         .replace("replications = 4", "replications = 2");
     let outcome = read(&short).unwrap().run(&Progress::silent()).unwrap();
@@ -62,7 +62,7 @@ fn an_app_of_a_host_is_counted_while_it_is_present() {
         activity.requests.work = { mean = \"1ms\" }\n\
         activity.requests.load = [{ from = \"0s\", rate-per-s = 400.0 }]\n";
     let run = |arrives: &str| {
-        let text = but("[[policy]]", &format!("{search}{arrives}\n[[policy]]"))
+        let text = replaced("[[policy]]", &format!("{search}{arrives}\n[[policy]]"))
             .replace("warmup = \"30s\"", "warmup = \"2s\"")
             .replace("length = \"60s\"", "length = \"8s\"")
             .replace("replications = 4", "replications = 1")
@@ -117,7 +117,8 @@ fn hosts_that_cannot_be_simulated_are_refused_by_their_key() {
         ("{ name = \"arq\" }", "{ name = \"arq\", a = 1 }", "policy[2].hosts.shared.a: unknown"),
     ];
     for (from, to, wanted) in cases {
-        let refused = read(&but(from, to)).err().unwrap_or_else(|| panic!("not refused: {to}"));
+        let refused =
+            read(&replaced(from, to)).err().unwrap_or_else(|| panic!("not refused: {to}"));
         assert!(refused.starts_with(wanted), "{refused}\n{wanted}");
     }
 }

@@ -2,7 +2,7 @@
 //! is known, the same bytes on any number of threads, refusals by key.
 
 use lull_lab::progress::Progress;
-use lull_lab::scenario::{AnyFile, AnyScenario, Choice, Kind, Outcome, Wrong};
+use lull_lab::scenario::{AnyFile, AnyScenario, Choice, InvalidKey, Kind, Outcome};
 use std::path::Path;
 
 /// One server with a core of its own to spare, and a neighbour that never sleeps.
@@ -50,7 +50,7 @@ work = { drawn = { mean = "10ms" } }
 name = "level"
 "#;
 
-fn read(text: &str, choice: &Choice) -> Result<AnyScenario, Wrong> {
+fn read(text: &str, choice: &Choice) -> Result<AnyScenario, InvalidKey> {
     let file = match Kind::from_table(&toml::from_str(text).unwrap()) {
         Kind::Tiers => panic!("of tiers: {text}"),
         Kind::Node => AnyFile::Node(toml::from_str(text).unwrap()),

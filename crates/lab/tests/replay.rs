@@ -5,7 +5,9 @@ use lull_control::{
 };
 use lull_lab::PolicySource;
 use lull_lab::progress::Progress;
-use lull_lab::replay::{AppMoment, Effort, Moment, Recording, Replay, ReplayError, Steered, Unfit};
+use lull_lab::replay::{
+    Effort, RecordedAppEpoch, RecordedEpoch, Recording, Replay, ReplayError, Steered, Unfit,
+};
 use lull_lab::scenario::Outcome;
 use lull_measure::catalogue::{CPU, RUN_QUEUE_WAIT};
 use lull_measure::{Latency, Nanos, Percentile};
@@ -75,11 +77,11 @@ fn specs() -> Vec<AppSpec> {
 }
 
 /// Returns an epoch as a recorder would store it.
-fn moment(epoch: &Epoch) -> Moment {
+fn moment(epoch: &Epoch) -> RecordedEpoch {
     let busy = epoch.seen.cores.iter().filter_map(|core| core.utilisation.as_ref().ok());
     let each = epoch.seen.apps.iter().map(|app| {
         let latency = app.latency.as_ref().ok();
-        AppMoment {
+        RecordedAppEpoch {
             latency: latency.map(|it| it.window.clone()),
             offered_per_s: latency.map(|it| it.offered_per_s),
             completed_per_s: latency.map(|it| it.completed_per_s),
@@ -87,14 +89,14 @@ fn moment(epoch: &Epoch) -> Moment {
             waiting: app.readings.value(RUN_QUEUE_WAIT),
             progress_per_s: app.progress.as_ref().ok().map(|it| it.per_s),
             threads: app.threads.as_ref().ok().copied(),
-            ..AppMoment::default()
+            ..RecordedAppEpoch::default()
         }
     });
-    Moment { length: epoch.seen.epoch, apps: each.collect(), busy_cores: Some(busy.sum()) }
+    RecordedEpoch { length: epoch.seen.epoch, apps: each.collect(), busy_cores: Some(busy.sum()) }
 }
 
 /// The true run under a policy: 40 s.
-fn run(policy: &str, seed: u64, times: f64) -> (Machine, Vec<Moment>) {
+fn run(policy: &str, seed: u64, times: f64) -> (Machine, Vec<RecordedEpoch>) {
     let plant = MachinePlant::new(&truth(times), &specs(), seed, 0).unwrap();
     let built = POLICIES.build(policy, &toml::Table::new(), plant.machine(), plant.apps()).unwrap();
     let controller = Controller::new(built, Rules::default(), &plant).unwrap();
@@ -144,10 +146,13 @@ fn a_simulated_run_is_reproduced_and_another_policy_is_predicted() {
     let others = [steered("lc-first"), steered("even")];
     let predicted = replay.predict(&fit, &reproduction, &others, &silent).unwrap();
     for (at, policy) in [(1, "lc-first"), (2, "even")] {
-        for (figure, came) in true_figures(policy) {
-            let said = mean(&predicted, at, figure);
-            let off = (came / said).max(said / came) - 1.0;
-            assert!(off < 0.35, "{policy} {figure}: {said} predicted, {came} came; {fit:?}");
+        for (figure, measured) in true_figures(policy) {
+            let estimated = mean(&predicted, at, figure);
+            let off = (measured / estimated).max(estimated / measured) - 1.0;
+            assert!(
+                off < 0.35,
+                "{policy} {figure}: {estimated} predicted, {measured} came; {fit:?}"
+            );
         }
     }
 }
@@ -158,7 +163,7 @@ fn true_figures(policy: &str) -> [(&'static str, f64); 4] {
     let counted = &recorded.blocks[0][4..];
     let mut latency = Latency::default();
     counted.iter().for_each(|it| latency.merge(it.apps[0].latency.as_ref().unwrap()));
-    let mean = |read: &dyn Fn(&Moment) -> f64| {
+    let mean = |read: &dyn Fn(&RecordedEpoch) -> f64| {
         counted.iter().map(read).sum::<f64>() / counted.len() as f64
     };
     let at = |percentile| latency.quantile(percentile).unwrap().as_millis_f64();
@@ -190,7 +195,7 @@ fn what_lacks_requests_or_demands_is_refused() {
         change(&mut recorded);
         Replay::new(&recorded, steered("unmanaged"), Effort::default(), NEVER).err().unwrap()
     };
-    let blind = |recorded: &mut Recording, change: &dyn Fn(&mut AppMoment)| {
+    let blind = |recorded: &mut Recording, change: &dyn Fn(&mut RecordedAppEpoch)| {
         recorded.blocks[0].iter_mut().for_each(|moment| change(&mut moment.apps[0]));
     };
     let server = || "server".to_owned();
@@ -250,10 +255,10 @@ fn withheld(times: f64, policies: &[&str], effort: Effort) -> usize {
     let predicted = replay.predict(&fit, &reproduction, &others, &silent).unwrap();
     let mut withheld = 0;
     for (policy, number) in policies.iter().zip(1..) {
-        for (figure, came) in true_tails(times, policy) {
+        for (figure, measured) in true_tails(times, policy) {
             let at = predicted.quantities.iter().position(|it| it.id == figure).unwrap();
-            let said = predicted.estimate(number, at).mean;
-            if !said.is_finite() {
+            let estimated = predicted.estimate(number, at).mean;
+            if !estimated.is_finite() {
                 let words = format!("policy `{policy}`: {}", predicted.quantities[at].name);
                 let sentence = predicted.notices.iter().find(|it| it.starts_with(&words));
                 assert!(sentence.is_some_and(|it| it.contains("saturation")), "{words}");
@@ -261,8 +266,8 @@ fn withheld(times: f64, policies: &[&str], effort: Effort) -> usize {
                 continue;
             }
             let [low, high] = predicted.interval(number, at).unwrap();
-            let holds = (low / FAR..=high * FAR).contains(&came);
-            assert!(holds, "{times} {policy} {figure}: {low} to {high} predicted, {came} came");
+            let holds = (low / FAR..=high * FAR).contains(&measured);
+            assert!(holds, "{times} {policy} {figure}: {low} to {high} predicted, {measured} came");
         }
     }
     withheld

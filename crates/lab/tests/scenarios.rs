@@ -4,7 +4,8 @@
 use lull_lab::cycles::Cycle;
 use lull_lab::progress::Progress;
 use lull_lab::scenario::{
-    AnyFile, AnyScenario, Choice, Kind, Outcome, RunError, Scenario, ScenarioFile, Search, Wrong,
+    AnyFile, AnyScenario, Choice, InvalidKey, Kind, Outcome, RunError, Scenario, ScenarioFile,
+    Search,
 };
 use lull_measure::Nanos;
 use std::path::Path;
@@ -55,13 +56,13 @@ name = "step-dvfs"
 epoch = "50ms"
 "#;
 
-fn read(text: &str, choice: &Choice) -> Result<Scenario, Wrong> {
+fn read(text: &str, choice: &Choice) -> Result<Scenario, InvalidKey> {
     let file: ScenarioFile = toml::from_str(text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     Scenario::new(file, Path::new(ROOT), choice)
 }
 
 /// A scenario of any kind, which is found by its sections as in the command.
-fn any(text: &str) -> Result<AnyScenario, Wrong> {
+fn any(text: &str) -> Result<AnyScenario, InvalidKey> {
     let file = match Kind::from_table(&toml::from_str(text).unwrap()) {
         Kind::Tiers => AnyFile::Tiers(toml::from_str(text).unwrap()),
         Kind::Node => AnyFile::Node(toml::from_str(text).unwrap()),
@@ -82,14 +83,14 @@ fn run(scenario: &Scenario) -> Result<Outcome, RunError> {
 }
 
 /// `SMALL` with something replaced.
-fn but(from: &str, to: &str) -> String {
+fn replaced(from: &str, to: &str) -> String {
     assert!(SMALL.contains(from), "the test replaces nothing: {from}");
     SMALL.replacen(from, to, 1)
 }
 
 /// The refusal of `SMALL` with something replaced, as `key: message`.
 fn refusal(from: &str, to: &str) -> String {
-    match read(&but(from, to), &Choice::default()) {
+    match read(&replaced(from, to), &Choice::default()) {
         Err(wrong) => wrong.to_string(),
         Ok(_) => panic!("not refused: {to}"),
     }
@@ -157,8 +158,8 @@ fn policies_meet_the_same_requests_so_that_differences_are_sharp() {
     assert!(slow.is_clear() && slow.difference.mean > 0.0, "half the speed: {slow:?}");
     let apart = outcome.estimate(0, at).half_width.hypot(outcome.estimate(1, at).half_width);
     assert!(slow.difference.half_width < apart, "pairing helps: {slow:?}, {apart}");
-    let came = outcome.compare(1, number(&outcome, "throughput[site]"));
-    assert!(came.percent.abs() < 0.5, "an open source sends as much: {came:?}");
+    let compared = outcome.compare(1, number(&outcome, "throughput[site]"));
+    assert!(compared.percent.abs() < 0.5, "an open source sends as much: {compared:?}");
     // 2 GHz at 1.2 V against 1 GHz at 0.8 V: C V² f is 2.88 against 0.64 W, a
     // request takes twice as long at the lower, so that energies are as 1.44 to 0.64.
     let energy = outcome.compare(1, number(&outcome, "energy-per-request"));
@@ -172,7 +173,7 @@ fn a_precision_is_reached_or_reported_as_missed() {
     let precise = |relative: f64, most: u64| {
         let precision = format!("{{ figure = \"mean\", relative = {relative}, most = {most} }}");
         let wanted = format!("replications = 2\nprecision = {precision}");
-        run(&scenario(&but("replications = 6", &wanted))).unwrap()
+        run(&scenario(&replaced("replications = 6", &wanted))).unwrap()
     };
     let rough = precise(0.5, 50);
     assert!(rough.replications() < 10 && rough.notices.is_empty(), "{:?}", rough.notices);
@@ -312,12 +313,16 @@ fn a_policy_that_lacks_a_capability_is_refused_before_anything_runs() {
 }
 
 #[test]
-fn an_overloaded_system_is_told_before_it_runs_and_stops_at_its_bound() {
-    let over = but("high = 900.0, low = 300.0", "high = 3000.0, low = 2000.0");
+fn an_overloaded_system_is_reported_before_it_runs_and_stops_at_its_bound() {
+    let over = replaced("high = 900.0, low = 300.0", "high = 3000.0, low = 2000.0");
     let over = over.replace("size = 8\n", "size = 8000\n");
-    let told = scenario(&over);
-    assert!(told.notices[0].contains("tier `web` is offered 1.250 times"), "{:?}", told.notices);
-    let outcome = run(&told).unwrap();
+    let scenarios = scenario(&over);
+    assert!(
+        scenarios.notices[0].contains("tier `web` is offered 1.250 times"),
+        "{:?}",
+        scenarios.notices
+    );
+    let outcome = run(&scenarios).unwrap();
     let doubt = "policy `full-speed`: 2";
     assert!(outcome.notices.iter().any(|it| it.starts_with(doubt)), "{:?}", outcome.notices);
     let bounded = scenario(&format!("{over}\n[limits]\nin_flight = 1000\n"));
@@ -335,16 +340,17 @@ fn an_overloaded_system_is_told_before_it_runs_and_stops_at_its_bound() {
 #[test]
 fn a_system_that_is_too_slow_under_one_policy_only_is_reported_for_that_policy() {
     // 1.5 requests per ms for two servers at half speed, which serve 1 per ms.
-    let text = but("high = 900.0, low = 300.0", "high = 1800.0, low = 1200.0");
+    let text = replaced("high = 900.0, low = 300.0", "high = 1800.0, low = 1200.0");
     let outcome = run(&scenario(&text.replace("size = 8\n", "size = 8000\n"))).unwrap();
-    let told: Vec<_> = outcome.notices.iter().filter(|it| it.contains("not answered")).collect();
-    assert!(told[0].starts_with("policy `powersave`: 3"), "{told:?}");
-    assert!(!told.iter().any(|it| it.contains("full-speed")), "{told:?}");
+    let scenarios: Vec<_> =
+        outcome.notices.iter().filter(|it| it.contains("not answered")).collect();
+    assert!(scenarios[0].starts_with("policy `powersave`: 3"), "{scenarios:?}");
+    assert!(!scenarios.iter().any(|it| it.contains("full-speed")), "{scenarios:?}");
 }
 
 #[test]
 fn a_billion_clients_stop_at_a_bound() {
-    let closed = but(
+    let closed = replaced(
         "source = { open = { bursts = { high = 900.0, low = 300.0, cycle = \"2s\" } } }",
         "source = { closed = { clients = 1000000000, think = { mean = \"7s\" } } }",
     );
@@ -353,8 +359,8 @@ fn a_billion_clients_stop_at_a_bound() {
 }
 
 #[test]
-fn a_matter_of_hours_is_told_as_one() {
-    let long = but("length = \"8s\"", "length = \"1000h\"");
+fn a_run_of_hours_is_reported_as_such() {
+    let long = replaced("length = \"8s\"", "length = \"1000h\"");
     assert!(scenario(&long).notices.is_empty());
     let longer = long.replace("replications = 6", "replications = 100");
     assert!(scenario(&longer).notices[0].starts_with("long: up to 1.3e12 events in all"));
@@ -365,7 +371,7 @@ fn requests_come_at_the_rates_of_a_trace() {
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("rates.csv"), "time_s,rate_per_s\n0,100\n3,700\n").unwrap();
     let text =
-        but("bursts = { high = 900.0, low = 300.0, cycle = \"2s\" }", "trace = \"rates.csv\"");
+        replaced("bursts = { high = 900.0, low = 300.0, cycle = \"2s\" }", "trace = \"rates.csv\"");
     let file: ScenarioFile = toml::from_str(&text).unwrap();
     let scenario = Scenario::new(file, place.path(), &Choice::default()).unwrap();
     let outcome = run(&scenario).unwrap();
@@ -377,7 +383,7 @@ fn requests_come_at_the_rates_of_a_trace() {
 #[test]
 fn a_warm_up_is_found_where_none_is_given() {
     let steady =
-        but("bursts = { high = 900.0, low = 300.0, cycle = \"2s\" }", "rate_per_s = 500.0");
+        replaced("bursts = { high = 900.0, low = 300.0, cycle = \"2s\" }", "rate_per_s = 500.0");
     let found = steady.replace("warmup = \"1s\"", "warmup = \"mser\"");
     let outcome = run(&scenario(&found)).unwrap();
     assert!(outcome.warmup <= Nanos::from_secs(4), "{}", outcome.warmup);
@@ -389,7 +395,7 @@ fn a_search_needs_one_app_with_bursts() {
     let search = Search::default();
     assert_eq!(scenario(SMALL).bursty_app(&search), Ok(0));
     let steady =
-        but("bursts = { high = 900.0, low = 300.0, cycle = \"2s\" }", "rate_per_s = 500.0");
+        replaced("bursts = { high = 900.0, low = 300.0, cycle = \"2s\" }", "rate_per_s = 500.0");
     let error = scenario(&steady).bursty_app(&search).unwrap_err();
     assert!(error.to_string().starts_with("app: no app has bursts"), "{error}");
     let shortest = Search { shortest: Nanos::from_secs(99), ..search };

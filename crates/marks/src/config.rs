@@ -309,7 +309,8 @@ mod tests {
         let floor = config.floor().unwrap();
         let dispatcher = config.dispatcher(&floor.ladder).unwrap();
         assert_eq!(dispatcher.thresholds(), [Nanos::from_millis(50)], "half of the target");
-        let lull_control::dispatcher::Every::Answers(every) = dispatcher.beat().unwrap().every
+        let lull_control::dispatcher::MeasurementPeriod::Answers(every) =
+            dispatcher.measurement_rule().unwrap().every
         else {
             panic!("eetl counts answers")
         };

@@ -130,7 +130,7 @@ impl<'a> Gate<'a> {
 
     /// Frees a seat, and the slot of its worker, when the connection is closed.
     pub fn close_seat(&self, id: Id, now_ns: u64, wake: &impl Wake) {
-        self.expel(id, wake);
+        self.evict(id, wake);
         self.end_turn(id, now_ns, wake);
     }
 
@@ -288,7 +288,7 @@ impl<'a> Gate<'a> {
 
     /// Lets another thread's waiting or resting worker run without a slot, since its
     /// connection ends.
-    pub fn expel(&self, id: Id, wake: &impl Wake) {
+    pub fn evict(&self, id: Id, wake: &impl Wake) {
         let Some(seat) = self.seat(id) else { return };
         if seat.let_go() {
             self.dequeue(id);

@@ -221,7 +221,7 @@ fn a_worker_that_is_expelled_while_it_is_admitted_runs_once_and_leaves_no_slot_b
         };
         let closer = {
             let shared = Arc::clone(&shared);
-            loom::thread::spawn(move || shared.gate().expel(Id(1), &*shared))
+            loom::thread::spawn(move || shared.gate().evict(Id(1), &*shared))
         };
         shared.gate().answered(Id(0), false, NOW, &*shared);
         waiter.join().unwrap();
@@ -305,7 +305,7 @@ fn a_resting_worker_that_is_expelled_as_it_is_called_runs_once_and_leaves_no_slo
         };
         let closer = {
             let shared = Arc::clone(&shared);
-            loom::thread::spawn(move || shared.gate().expel(Id(0), &*shared))
+            loom::thread::spawn(move || shared.gate().evict(Id(0), &*shared))
         };
         shared.serve(&[0]);
         worker.join().unwrap();

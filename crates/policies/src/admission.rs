@@ -39,7 +39,7 @@ pub struct Site<'a> {
     /// least 1.
     pub cores: u32,
     /// The objectives of the server as a whole.
-    pub asked: &'a [Objective],
+    pub server_objectives: &'a [Objective],
     /// How the gate can delay workers.
     pub workers: Workers,
     /// Seed of what a controller draws, such as the order in which it compares settings.
@@ -76,7 +76,14 @@ impl<'a> Site<'a> {
     /// Creates a site with these objectives of connections and this number of cores. The server
     /// as a whole has no objective and is not live, its workers wait, and the seed is 0.
     pub const fn new(objectives: &'a [Option<Objective>], cores: u32) -> Self {
-        Self { objectives, cores, asked: &[], workers: Workers::Wait, seed: 0, is_live: false }
+        Self {
+            objectives,
+            cores,
+            server_objectives: &[],
+            workers: Workers::Wait,
+            seed: 0,
+            is_live: false,
+        }
     }
 }
 

@@ -108,8 +108,8 @@ impl Dip {
             Self::None => "needs nothing while no resource is scarce",
             Self::D => "account the use of each app, and refuse more work",
             Self::DI => {
-                "keep others out of what an app owns: its tail does not rise with their load, \
-                 and switching owners costs nothing"
+                "keep other apps out of resources that an app owns: its tail does not rise with \
+                 their load, and no owner changes"
             }
             Self::DP => "serve critical apps first where resources are scarce, and leave none idle",
             Self::DIP => {

@@ -3,8 +3,8 @@
 
 use lull_control::conformance::{MemoryApp, MemoryPlant};
 use lull_control::{
-    AppSeen, AppSpec, Capability, LatencySeen, Machine, Observation, Plan, Plant, Policy, Progress,
-    ProgressSource, Rng,
+    AppObservation, AppSpec, Capability, LatencyObservation, Machine, Observation, Plan, Plant,
+    Policy, Progress, ProgressSource, Rng,
 };
 use lull_measure::{Latency, Missing, Nanos, Percentile};
 use rand::SeedableRng;
@@ -36,43 +36,46 @@ pub(crate) fn cores_only(cores: u16) -> Machine {
 }
 
 /// An app that lives and of which nothing else is known.
-pub(crate) fn alive() -> AppSeen {
-    AppSeen { alive: true, ..AppSeen::unknown(&Missing::because("test")) }
+pub(crate) fn alive() -> AppObservation {
+    AppObservation { alive: true, ..AppObservation::unknown(&Missing::because("test")) }
 }
 
 /// An app that has exited.
-pub(crate) fn gone() -> AppSeen {
-    AppSeen::unknown(&Missing::because("gone"))
+pub(crate) fn gone() -> AppObservation {
+    AppObservation::unknown(&Missing::because("gone"))
 }
 
 /// A latency-critical app whose every request took this long.
-pub(crate) fn lc(tail_ms: f64) -> AppSeen {
+pub(crate) fn lc(tail_ms: f64) -> AppObservation {
     let mut window = Latency::default();
     window.record_many(Nanos::from_secs_f64(tail_ms / 1e3), 1_000);
     let per_s = 2_000.0;
-    let seen = LatencySeen {
+    let seen = LatencyObservation {
         window,
         offered_per_s: per_s,
         completed_per_s: per_s,
-        ..LatencySeen::default()
+        ..LatencyObservation::default()
     };
-    AppSeen { latency: Ok(seen), ..alive() }
+    AppObservation { latency: Ok(seen), ..alive() }
 }
 
 /// A latency-critical app that answered nothing; this many requests wait, the oldest a second.
-pub(crate) fn silent(outstanding: u64) -> AppSeen {
+pub(crate) fn silent(outstanding: u64) -> AppObservation {
     let oldest = (outstanding > 0).then_some(Nanos::from_secs(1));
-    let seen = LatencySeen { outstanding, oldest, ..LatencySeen::default() };
-    AppSeen { latency: Ok(seen), ..alive() }
+    let seen = LatencyObservation { outstanding, oldest, ..LatencyObservation::default() };
+    AppObservation { latency: Ok(seen), ..alive() }
 }
 
 /// Returns a best-effort app with this progress a second.
-pub(crate) fn be(per_s: f64) -> AppSeen {
-    AppSeen { progress: Ok(Progress { per_s, source: ProgressSource::Simulated }), ..alive() }
+pub(crate) fn be(per_s: f64) -> AppObservation {
+    AppObservation {
+        progress: Ok(Progress { per_s, source: ProgressSource::Simulated }),
+        ..alive()
+    }
 }
 
 /// Returns an epoch with these observations.
-pub(crate) fn observation(time: Nanos, epoch: Nanos, apps: Vec<AppSeen>) -> Observation {
+pub(crate) fn observation(time: Nanos, epoch: Nanos, apps: Vec<AppObservation>) -> Observation {
     Observation { apps, ..Observation::unknown(time, epoch, &Missing::because("test")) }
 }
 
@@ -91,7 +94,7 @@ impl<P: Policy> Bench<P> {
     }
 
     /// Runs one epoch.
-    pub(crate) fn see(&mut self, apps: Vec<AppSeen>) -> Plan {
+    pub(crate) fn see(&mut self, apps: Vec<AppObservation>) -> Plan {
         self.time += self.epoch;
         self.policy.decide(&observation(self.time, self.epoch, apps), &mut self.rng)
     }

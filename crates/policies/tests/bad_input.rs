@@ -4,8 +4,8 @@
 
 use lull_control::conformance::{MemoryApp, MemoryPlant};
 use lull_control::{
-    AppId, AppSpec, CoreSet, Knob, LatencySeen, Observation, Plan, Plant, PolicyError, Progress,
-    ProgressSource, Rng, Setting,
+    AppId, AppSpec, CoreSet, Knob, LatencyObservation, Observation, Plan, Plant, PolicyError,
+    Progress, ProgressSource, Rng, Setting,
 };
 use lull_measure::{Missing, Nanos, Percentile};
 use lull_policies::{Entry, Family, POLICIES, PolicyKind};
@@ -141,7 +141,7 @@ fn policies_that_go_by_tails_refuse_an_ideal_above_its_bound_by_name() {
 fn epochs_without_completed_requests_take_nothing_from_any_app() {
     let silence = |seen: &mut Observation| {
         for app in &mut seen.apps {
-            app.latency = app.latency.clone().map(|_| LatencySeen::default());
+            app.latency = app.latency.clone().map(|_| LatencyObservation::default());
             app.progress = Err(Missing::because("test"));
         }
     };

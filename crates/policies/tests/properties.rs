@@ -3,10 +3,11 @@
 use lull_control::conformance::{MemoryApp, MemoryPlant};
 use lull_control::journal::Event;
 use lull_control::{
-    AppId, AppSeen, AppSpec, Capability, Coalescing, ControlLoop, Controller, CoreSeen, CoreSet,
-    DialId, EnergySeen, EnergySource, GateControl, Knob, KnobScope, LatencySeen, Machine,
-    Objective, Observation, Plant, Policy, PolicyError, Progress, ProgressSource, Rng, Rules,
-    Scheduling, Setting, Value, WayMask, build_without_removed, in_force,
+    AppId, AppObservation, AppSpec, Capability, Coalescing, ControlLoop, Controller,
+    CoreObservation, CoreSet, DialId, EnergyObservation, EnergySource, GateControl, Knob,
+    KnobScope, LatencyObservation, Machine, Objective, Observation, Plant, Policy, PolicyError,
+    Progress, ProgressSource, Rng, Rules, Scheduling, Setting, Value, WayMask,
+    build_without_removed, in_force,
 };
 use lull_measure::{Joules, Latency, Missing, Nanos, Percentile};
 use lull_policies::{Entry, Family, POLICIES, PolicyKind};
@@ -36,15 +37,15 @@ prop_compose! {
         rate in 0.0f64..1e6,
         outstanding in 0u64..10,
         oldest in proptest::option::of(0u64..1 << 36),
-    ) -> LatencySeen {
-        LatencySeen {
+    ) -> LatencyObservation {
+        LatencyObservation {
             window: tails.into_iter().map(Nanos).collect::<Latency>(),
             offered_per_s: rate,
             completed_per_s: rate,
             errors_per_s: 0.0,
             outstanding,
             oldest: oldest.map(Nanos),
-            ..LatencySeen::default()
+            ..LatencyObservation::default()
         }
     }
 }
@@ -61,10 +62,10 @@ prop_compose! {
         latency in gauge(any_latency()),
         progress in gauge(0.0f64..1e9),
         threads in gauge(0u32..20),
-    ) -> AppSeen {
+    ) -> AppObservation {
         let source = ProgressSource::Simulated;
         let progress = progress.map(|per_s| Progress { per_s, source });
-        AppSeen { alive, latency, progress, threads, ..AppSeen::unknown(&because()) }
+        AppObservation { alive, latency, progress, threads, ..AppObservation::unknown(&because()) }
     }
 }
 
@@ -75,16 +76,16 @@ prop_compose! {
         busy in prop::collection::vec(gauge(0.0f64..=1.0), 12),
         joules in gauge(0.0f64..1e4),
     ) -> Observation {
-        let core = |utilisation: Result<f64, Missing>| CoreSeen {
+        let core = |utilisation: Result<f64, Missing>| CoreObservation {
             idle_residency: utilisation.clone().map(|busy| 1.0 - busy),
             utilisation,
-            ..CoreSeen::unknown(&because())
+            ..CoreObservation::unknown(&because())
         };
         let source = EnergySource::Modelled("test".to_owned());
         Observation {
             apps,
             cores: busy.into_iter().map(core).collect(),
-            energy: joules.map(|joules| EnergySeen { energy: Joules(joules), source }),
+            energy: joules.map(|joules| EnergyObservation { energy: Joules(joules), source }),
             ..Observation::unknown(Nanos::ZERO, Nanos::from_millis(epoch_ms), &because())
         }
     }

@@ -280,7 +280,7 @@ fn end_last_reply(fd: c_int, what: Descriptor) {
 /// Notes that a socket is shut down: its worker must find out, and so must not wait.
 pub(crate) fn shutting_down(fd: c_int) {
     if let (Descriptor::Connection { id, .. }, Some(page)) = (descriptors::get(fd), page::get()) {
-        page.gate().expel(id, &WAKER);
+        page.gate().evict(id, &WAKER);
     }
 }
 

@@ -14,7 +14,7 @@ use std::mem::zeroed;
 pub type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 
 /// A thread that is about to begin.
-struct Birth {
+struct ThreadStart {
     cores: libc::cpu_set_t,
     start: Start,
     argument: *mut c_void,
@@ -56,13 +56,13 @@ fn create_on(
     argument: *mut c_void,
     create: impl FnOnce(Start, *mut c_void) -> c_int,
 ) -> c_int {
-    // SAFETY: a `Birth` has a size.
-    let birth = unsafe { alloc(Layout::new::<Birth>()) }.cast::<Birth>();
+    // SAFETY: a `ThreadStart` has a size.
+    let birth = unsafe { alloc(Layout::new::<ThreadStart>()) }.cast::<ThreadStart>();
     if birth.is_null() {
         return libc::EAGAIN;
     }
-    // SAFETY: it was allocated for a `Birth`.
-    unsafe { birth.write(Birth { cores, start, argument }) };
+    // SAFETY: it was allocated for a `ThreadStart`.
+    unsafe { birth.write(ThreadStart { cores, start, argument }) };
     let failed = create(begin, birth.cast());
     if failed != 0 {
         // SAFETY: no thread began that would have taken it.
@@ -107,7 +107,8 @@ unsafe fn names_cores(attributes: *const libc::pthread_attr_t) -> bool {
 /// `birth` is a [`ThreadStart`] that its creator has given away to this thread.
 unsafe extern "C-unwind" fn begin(birth: *mut c_void) -> *mut c_void {
     // SAFETY: `create_on` has given it away to this thread alone.
-    let Birth { cores, start, argument } = *unsafe { Box::from_raw(birth.cast::<Birth>()) };
+    let ThreadStart { cores, start, argument } =
+        *unsafe { Box::from_raw(birth.cast::<ThreadStart>()) };
     cores::give(&cores);
     // SAFETY: the creator's own function and argument. Nothing here has a destructor, so that
     // `start` may unwind through this.

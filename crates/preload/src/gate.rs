@@ -4,7 +4,7 @@
 
 use crate::connection::Connection;
 use crate::parking::{Parking, WAKER};
-use crate::pool::{self, Hiding, ServedBy};
+use crate::pool::{self, HideOutcome, ServedBy};
 use crate::real::keeping_errno;
 use crate::{clock, service, ticker, timer};
 use lull_oncall::protocol::Reader;
@@ -96,7 +96,7 @@ impl Connection {
         // A query that ends the rest arrives after this.
         self.local.set_earliest_arrival(now_ns);
         if !service::arm(self.fd, self.id, now_ns) {
-            gate.expel(self.id, &parking);
+            gate.evict(self.id, &parking);
             gate.park(self.id, &parking);
             self.local.forget_arrival();
             return RestEnd::NotRested;
@@ -157,9 +157,9 @@ impl Connection {
         };
         while decision == Decision::Park {
             match pool::hide(self.id) {
-                Hiding::Hidden => return false,
-                Hiding::Admitted => decision = gate.check(self.id, clock::now_ns(), &WAKER),
-                Hiding::Gone => return true,
+                HideOutcome::Hidden => return false,
+                HideOutcome::Admitted => decision = gate.check(self.id, clock::now_ns(), &WAKER),
+                HideOutcome::Gone => return true,
             }
             has_waited = true;
         }

@@ -57,7 +57,7 @@ pub(crate) enum ServedBy {
 }
 
 /// How the server has armed a connection.
-struct Arming {
+struct EpollArming {
     /// The state and the number of steps.
     word: AtomicU32,
     epoll: AtomicI32,
@@ -67,7 +67,7 @@ struct Arming {
     data: AtomicU64,
 }
 
-impl Arming {
+impl EpollArming {
     const fn new() -> Self {
         Self {
             word: AtomicU32::new(SERVED),
@@ -122,7 +122,7 @@ impl Arming {
     }
 }
 
-static ARMINGS: [Arming; CONNECTIONS] = [const { Arming::new() }; CONNECTIONS];
+static ARMINGS: [EpollArming; CONNECTIONS] = [const { EpollArming::new() }; CONNECTIONS];
 
 /// The connections whose events are hidden, a bit for each, and their number.
 static HIDDEN_SET: [AtomicU64; CONNECTIONS.div_ceil(64)] =
@@ -131,7 +131,7 @@ static HIDDEN_COUNT: AtomicU32 = AtomicU32::new(0);
 /// Whether any connection was armed in an epoll descriptor.
 static IS_USED: AtomicU32 = AtomicU32::new(0);
 
-fn get(id: Id) -> Option<&'static Arming> {
+fn get(id: Id) -> Option<&'static EpollArming> {
     ARMINGS.get(id.index())
 }
 
@@ -197,7 +197,7 @@ pub(crate) fn descriptor(id: Id) -> Option<c_int> {
 }
 
 fn is_armed(id: Id, epoll: c_int, data: u64) -> bool {
-    let is_it = |arming: &Arming| {
+    let is_it = |arming: &EpollArming| {
         let is_there = arming.epoll.load(Ordering::Acquire) == epoll;
         is_there && arming.data.load(Ordering::Relaxed) == data
     };
@@ -223,7 +223,7 @@ pub(crate) fn examine(id: Id) -> Option<bool> {
 
 /// Ends the examination: the server gets the event.
 pub(crate) fn show(id: Id) {
-    if get(id).is_some_and(Arming::take_back) {
+    if get(id).is_some_and(EpollArming::take_back) {
         // Another thread has hidden the event, since the server armed it in between.
         unmark(id);
     }
@@ -231,7 +231,7 @@ pub(crate) fn show(id: Id) {
 
 /// The result of hiding an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hiding {
+pub(crate) enum HideOutcome {
     /// The event is hidden until [`wake`].
     Hidden,
     /// Its connection was admitted meanwhile, and is examined further.
@@ -241,13 +241,13 @@ pub(crate) enum Hiding {
 }
 
 /// Ends the examination of a connection that has to wait.
-pub(crate) fn hide(id: Id) -> Hiding {
-    let Some(arming) = get(id) else { return Hiding::Gone };
+pub(crate) fn hide(id: Id) -> HideOutcome {
+    let Some(arming) = get(id) else { return HideOutcome::Gone };
     // Mark before the step, after which another thread may already end the wait.
     mark(id);
     let word = arming.word();
     if word & STATE_MASK == EXAMINED && arming.step(word, HIDDEN).is_some() {
-        return Hiding::Hidden;
+        return HideOutcome::Hidden;
     }
     unmark(id);
     let word = arming.word();
@@ -256,7 +256,7 @@ pub(crate) fn hide(id: Id) -> Hiding {
         mark(id);
     }
     let is_called = word & STATE_MASK == CALLED && arming.step(word, EXAMINED).is_some();
-    if is_called { Hiding::Admitted } else { Hiding::Gone }
+    if is_called { HideOutcome::Admitted } else { HideOutcome::Gone }
 }
 
 /// Notes that a connection was admitted or let go: arms it again if its event is hidden. Returns

@@ -90,7 +90,7 @@ extern "C" fn serve(_: *mut c_void) -> *mut c_void {
         }
     }
     THREAD.fail();
-    expel_all(page);
+    evict_all(page);
     null_mut()
 }
 
@@ -225,9 +225,9 @@ fn sleep(pause_ns: u64) {
 }
 
 /// Makes all workers of this process that rest wait on their sockets again.
-fn expel_all(page: &Page) {
+fn evict_all(page: &Page) {
     let mine = page.records().filter(|(_, record)| record.pid() == process::pid());
-    mine.for_each(|(id, _)| page.gate().expel(id, &WAKER));
+    mine.for_each(|(id, _)| page.gate().evict(id, &WAKER));
 }
 
 #[cfg(test)]

@@ -86,12 +86,12 @@ pub(crate) fn wait(id: Id, word: &Word, value: u32, until_ns: u64) -> Option<Sle
         return None;
     }
     let sleeper = SLEEPERS.get(id.index())?;
-    let mut asleep = Asleep::begin(sleeper, signal()?)?;
+    let mut asleep = SleepingThread::begin(sleeper, signal()?)?;
     // Either a thread that changes the word finds this sleeper, or this sleeper finds the
     // word changed. The same holds for a thread that forks.
     fence(Ordering::SeqCst);
     let may_sleep = !HAS_FORKED.load(Ordering::Relaxed);
-    let ended = may_sleep.then(|| asleep.nap(word, value, until_ns));
+    let ended = may_sleep.then(|| asleep.sleep_while(word, value, until_ns));
     asleep.end();
     ended
 }
@@ -186,7 +186,7 @@ fn change_mask(how: c_int, mask: u64) -> u64 {
 }
 
 /// A thread that sleeps by signal.
-struct Asleep<'a> {
+struct SleepingThread<'a> {
     sleeper: &'a AtomicU32,
     signal: c_int,
     /// Its mask before.
@@ -197,7 +197,7 @@ struct Asleep<'a> {
     foreign: Option<libc::siginfo_t>,
 }
 
-impl<'a> Asleep<'a> {
+impl<'a> SleepingThread<'a> {
     /// Publishes that this thread sleeps. Returns `None` if the server uses the signal here,
     /// or another thread sleeps for the same connection.
     fn begin(sleeper: &'a AtomicU32, signal: c_int) -> Option<Self> {
@@ -214,7 +214,7 @@ impl<'a> Asleep<'a> {
     }
 
     /// Sleeps while the word holds this value, and checks it at least every `NAP_NS`.
-    fn nap(&mut self, word: &Word, value: u32, until_ns: u64) -> SleepEnd {
+    fn sleep_while(&mut self, word: &Word, value: u32, until_ns: u64) -> SleepEnd {
         while word.load(Ordering::Acquire) == value {
             let soon = clock::now_ns().saturating_add(NAP_NS);
             match self.wait(until_ns.min(soon)) {
@@ -378,7 +378,7 @@ mod tests {
         let (sleeper, tid) = (&SLEEPERS[3], AtomicU32::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut asleep = Asleep::begin(sleeper, signal().unwrap()).unwrap();
+                let mut asleep = SleepingThread::begin(sleeper, signal().unwrap()).unwrap();
                 tid.store(process::tid(), Ordering::Release);
                 while sleeper.load(Ordering::Acquire) & CLAIMED == 0 {
                     std::thread::yield_now();
@@ -393,7 +393,7 @@ mod tests {
             }
             let number = tid.load(Ordering::Acquire);
             assert!(
-                Asleep::begin(sleeper, signal().unwrap()).is_none(),
+                SleepingThread::begin(sleeper, signal().unwrap()).is_none(),
                 "another thread sleeps there"
             );
             assert!(step(sleeper, number, number | CLAIMED));

@@ -64,7 +64,7 @@ fn tick(page: &Page, round: u32) {
             && pool::descriptor(id).is_some_and(parking::is_hung_up)
         {
             // A disarmed connection does not report that its client has gone.
-            gate.expel(id, &WAKER);
+            gate.evict(id, &WAKER);
         }
     }
 }

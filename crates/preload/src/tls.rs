@@ -180,7 +180,7 @@ type ReadEx = unsafe extern "C" fn(*mut c_void, *mut c_void, usize, *mut usize) 
 type Write = unsafe extern "C" fn(*mut c_void, *const c_void, c_int) -> c_int;
 type WriteEx = unsafe extern "C" fn(*mut c_void, *const c_void, usize, *mut usize) -> c_int;
 type WriteEx2 = unsafe extern "C" fn(*mut c_void, *const c_void, usize, u64, *mut usize) -> c_int;
-type Shake = unsafe extern "C" fn(*mut c_void) -> c_int;
+type HandshakeFn = unsafe extern "C" fn(*mut c_void) -> c_int;
 
 /// OpenSSL's `SSL_read`.
 ///
@@ -298,7 +298,7 @@ pub unsafe extern "C" fn SSL_write_ex2(
 pub unsafe extern "C" fn SSL_accept(ssl: *mut c_void) -> c_int {
     // SAFETY: the caller's own session.
     let library = unsafe { library::of_session(ssl) }.unwrap_or_else(library::usual);
-    let real = theirs!(library, Accept as Shake);
+    let real = theirs!(library, Accept as HandshakeFn);
     // SAFETY: the caller's own call, passed on.
     shaking_hands(|| unsafe { real(ssl) })
 }
@@ -311,7 +311,7 @@ pub unsafe extern "C" fn SSL_accept(ssl: *mut c_void) -> c_int {
 pub unsafe extern "C" fn SSL_do_handshake(ssl: *mut c_void) -> c_int {
     // SAFETY: the caller's own session.
     let library = unsafe { library::of_session(ssl) }.unwrap_or_else(library::usual);
-    let real = theirs!(library, DoHandshake as Shake);
+    let real = theirs!(library, DoHandshake as HandshakeFn);
     // SAFETY: the caller's own call, passed on.
     shaking_hands(|| unsafe { real(ssl) })
 }
@@ -356,7 +356,7 @@ pub unsafe extern "C" fn wolfSSL_write(
 /// As its manual requires.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn wolfSSL_accept(ssl: *mut c_void) -> c_int {
-    let real = theirs!(library::wolf(), Accept as Shake);
+    let real = theirs!(library::wolf(), Accept as HandshakeFn);
     // SAFETY: the caller's own call, passed on.
     shaking_hands(|| unsafe { real(ssl) })
 }

@@ -12,7 +12,7 @@ use crate::error::{agent_error, config_error, restore_error};
 use crate::machine::{App, Machine, Owner};
 use crate::observation::{Observation, Roster};
 use crate::policy::{self, OnError};
-use feed::{Facts, Failure, Feed, Seen, State};
+use feed::{EpochObservation, Facts, Failure, Feed, State};
 use lull_agent::Stop;
 use lull_agent::config::{Config, PolicyRole};
 use lull_agent::located::Located;
@@ -250,7 +250,11 @@ impl AgentRun {
         Err(PyRuntimeError::new_err(message))
     }
 
-    fn observation(&self, py: Python<'_>, seen: Seen) -> PyResult<Py<AgentObservation>> {
+    fn observation(
+        &self,
+        py: Python<'_>,
+        seen: EpochObservation,
+    ) -> PyResult<Py<AgentObservation>> {
         let observation = Observation::new(seen.numbers, &self.roster);
         let names = &self.facts.apps;
         let settings = seen.settings.iter().map(|setting| {

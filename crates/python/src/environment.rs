@@ -7,7 +7,7 @@ use crate::observation::{Numbers, Observation, Roster};
 use crate::plan::{Plan, Target};
 use crate::scenario::Scenario;
 use lull_agent::located::InputError;
-use lull_control::{Got, Outcome};
+use lull_control::{ApplyOutcome, Outcome};
 use lull_lab::scenario::Choice;
 use lull_measure::Nanos;
 use pyo3::exceptions::PyValueError;
@@ -87,10 +87,10 @@ impl Environment {
         let step = step.map_err(|error| simulation_error(py, error.to_string()))?;
         let refused =
             step.applied.outcomes.iter().filter_map(|Outcome { wanted, got }| match got {
-                Got::Refused { why } => Some(format!("{wanted}: {why}")),
-                Got::Done | Got::Already | Got::Clamped { .. } => None,
+                ApplyOutcome::Refused { why } => Some(format!("{wanted}: {why}")),
+                ApplyOutcome::Done | ApplyOutcome::Already | ApplyOutcome::Clamped { .. } => None,
             });
-        let entropy = step.standing.entropy;
+        let entropy = step.assessment.entropy;
         let seen = Observation::new(Numbers::new(&step.seen, &apps), &self.roster);
         Ok((seen, (entropy.system, entropy.lc, entropy.be), refused.collect()))
     }

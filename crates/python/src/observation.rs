@@ -295,7 +295,7 @@ impl Numbers {
 }
 
 impl AppNumbers {
-    fn new(spec: &AppSpec, app: &lull_control::AppSeen) -> Self {
+    fn new(spec: &AppSpec, app: &lull_control::AppObservation) -> Self {
         let latency = app.latency.as_ref().ok();
         let quantile = |at: Percentile| latency?.tail(at).map(Nanos::as_millis_f64);
         let (p50_ms, p95_ms, p99_ms) =

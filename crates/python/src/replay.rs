@@ -5,7 +5,7 @@ use crate::error::{policy_error, record_error, replay_error, simulation_error};
 use crate::policy::{self, OnError};
 use crate::results::Results;
 use crate::table::{Column, Table};
-use lull_agent::recorded::{Recorded, Wanted};
+use lull_agent::recorded::{RecordPart, Recorded};
 use lull_lab::PolicySource;
 use lull_lab::progress::Progress;
 use lull_lab::replay::{Answer, Effort, Replay as Model, ReplayError, Reproduced, Steered};
@@ -93,7 +93,7 @@ pub(crate) fn replay(
 
 fn recorded(record: &Path, extent: &Extent) -> anyhow::Result<Recorded> {
     let skip = extent.skip_s.map(Nanos::from_secs_f64);
-    Recorded::read(record, Wanted { part: extent.part.as_deref(), skip })
+    Recorded::read(record, RecordPart { part: extent.part.as_deref(), skip })
 }
 
 fn answer(

@@ -152,7 +152,7 @@ impl Search {
     fn trials<'py>(&self, py: Python<'py>) -> PyResult<Vec<TrialParts<'py>>> {
         let parts = |trial: &Trial| {
             let values = self.values(py, &trial.place)?;
-            Ok(match &trial.came {
+            Ok(match &trial.outcome {
                 Ok(reading) => (values, Some(reading.tail_us), Some(reading.watts), None),
                 Err(refusal) => (values, None, None, Some(refusal.why.clone())),
             })

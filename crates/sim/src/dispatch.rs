@@ -17,7 +17,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-pub use crate::machine::BeatRecord;
+pub use crate::machine::MeasurementRecord;
 pub use model::{CORES_MAX, DispatchModel, RateStep, RequestWork, top_speeds};
 pub use outcome::DispatchTotals;
 pub use simulation::DispatchSimulation;

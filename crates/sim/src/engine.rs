@@ -314,8 +314,8 @@ impl Engine {
     #[cfg(debug_assertions)]
     fn assert_conservation(&self) {
         let sum = |count: fn(&AppState) -> u64| self.apps.iter().map(count).sum::<u64>();
-        let came = u64::from(self.in_flight_at_start) + sum(|app| app.arrived);
+        let arrived = u64::from(self.in_flight_at_start) + sum(|app| app.arrived);
         let left = sum(|app| app.answered) + sum(|app| app.lost);
-        assert_eq!(came - left, u64::from(self.in_flight()), "requests are conserved");
+        assert_eq!(arrived - left, u64::from(self.in_flight()), "requests are conserved");
     }
 }

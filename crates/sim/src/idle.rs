@@ -253,12 +253,12 @@ impl IdleGovernor {
     }
 
     /// Records how long the core was idle.
-    pub fn woke(&mut self, stay: Nanos) {
+    pub fn note_stay(&mut self, stay: Nanos) {
         // A rule without a choice learns nothing.
         if let IdleRule::Always(_) = self.rule {
             return;
         }
-        self.teo.woke(stay);
+        self.teo.note_stay(stay);
         let stay_us = stay.as_micros_f64();
         if let Some((bucket, timer_us)) = self.pending.take() {
             // A moving mean over about eight stays (menu.c: DECAY).
@@ -447,11 +447,11 @@ mod tests {
         let mut governor = IdleGovernor::new(IdleRule::Menu);
         let states = xeon();
         for stay in [50, 50, 3000, 52, 49, 51, 50, 50] {
-            governor.woke(us(stay));
+            governor.note_stay(us(stay));
         }
         assert_eq!(governor.choose(&states, None, 0), 1, "50 us: C1E, for its 20 us, not C6");
         for _ in 0..8 {
-            governor.woke(us(2000));
+            governor.note_stay(us(2000));
         }
         assert_eq!(governor.choose(&states, None, 0), 2);
         assert_eq!(governor.choose(&states, Some(us(15)), 0), 0, "a timer rings in 15 us");
@@ -462,7 +462,7 @@ mod tests {
         let states = xeon();
         let mut governor = IdleGovernor::new(IdleRule::Menu);
         for _ in 0..8 {
-            governor.woke(us(2000));
+            governor.note_stay(us(2000));
         }
         // 2000/(1 + 10 n) us of patience for an exit of 133 us: one waiter is one too many
         // at 2000/11 = 181 > 133 only just not, two are (95).
@@ -478,7 +478,7 @@ mod tests {
         // Stays without a pattern, all far from the tick's 4 ms.
         for stay in [30, 400, 90, 250, 20, 600, 140, 60].iter().cycle().take(64) {
             governor.choose(&states, None, 0);
-            governor.woke(us(*stay));
+            governor.note_stay(us(*stay));
         }
         assert!(governor.choose(&states, None, 0) < 2);
     }

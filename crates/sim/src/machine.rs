@@ -89,7 +89,7 @@ mod totals;
 mod windows;
 
 pub use crate::governor::Governor;
-pub use dispatching::{BeatRecord, DispatchCounts};
+pub use dispatching::{DispatchCounts, MeasurementRecord};
 pub use event_loops::{EventLoops, Merge, PingPong, Stack, Traffic};
 pub use gated_totals::{CoreTime, EnergyParts, GateTotals, GatedTotals, MeanThreads};
 pub use load::LoadStep;

@@ -4,8 +4,8 @@ mod shared {
     pub(crate) mod limits;
 }
 
-use lull_control::admission::{Admission, Numbers, Pace, RoundLimits, Seen};
-use lull_control::{AppId, AppSpec, Got, Plant, Setting};
+use lull_control::admission::{Admission, GateLimits, GateObservation, Pace, RoundLimits};
+use lull_control::{AppId, AppSpec, ApplyOutcome, Plant, Setting};
 use lull_measure::{Nanos, Percentile};
 use lull_sim::Replication;
 use lull_sim::machine::{
@@ -65,7 +65,7 @@ fn watching(names: &[&str], model: &MachineModel, caps: &[u32]) -> MachinePlant 
     let limits = |cap: &u32| -> Box<dyn Admission> {
         match *cap {
             0 => Box::new(Open),
-            cap => Box::new(FixedLimits(Numbers { cap, batch: 1, delay: Nanos::ZERO })),
+            cap => Box::new(FixedLimits(GateLimits { cap, batch: 1, delay: Nanos::ZERO })),
         }
     };
     let admission = caps.iter().map(limits).collect();
@@ -97,7 +97,7 @@ fn each_gate_limits_its_own_app_and_is_a_knob_of_its_own() {
     };
     near(&answered_in_a_second(&mut plant), [1000, 3000]);
     let got = plant.apply(&[Setting::GateCap(AppId(1), 2)]).outcomes.remove(0).got;
-    assert_eq!(got, Got::Done);
+    assert_eq!(got, ApplyOutcome::Done);
     assert!(plant.settings().contains(&Setting::GateCap(AppId(0), 1)));
     near(&answered_in_a_second(&mut plant), [1000, 2000]);
     let totals = plant.gated_totals();
@@ -113,7 +113,7 @@ fn a_gate_without_an_app_that_is_watched_is_a_knob_of_none() {
     let gates: Vec<_> = plant.machine().gates.iter().map(|it| (it.app, it.workers)).collect();
     assert_eq!(gates, [(AppId(0), Some(5))]);
     let got = plant.apply(&[Setting::GateCap(AppId(0), 2)]).outcomes.remove(0).got;
-    assert_eq!(got, Got::Done);
+    assert_eq!(got, ApplyOutcome::Done);
     assert!(plant.settings().contains(&Setting::GateCap(AppId(0), 2)));
 }
 
@@ -122,7 +122,7 @@ fn a_machine_of_which_no_gate_can_be_set_says_why() {
     let refusal = |names: &[&str], model: &MachineModel, caps: &[u32]| {
         let mut plant = watching(names, model, caps);
         match plant.apply(&[Setting::GateCap(AppId(0), 2)]).outcomes.remove(0).got {
-            Got::Refused { why } => why,
+            ApplyOutcome::Refused { why } => why,
             other => panic!("{other:?}"),
         }
     };
@@ -144,7 +144,7 @@ struct Surveyor {
 }
 
 impl Admission for Surveyor {
-    fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits) {
+    fn decide(&mut self, seen: &GateObservation<'_>, admission: &mut RoundLimits) {
         self.now = seen.now;
         *admission = RoundLimits::open(admission.allow.len());
         admission.pace = Pace::Open { again: Nanos::from_millis(10) };

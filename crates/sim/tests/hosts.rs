@@ -1,7 +1,7 @@
 //! Tiers of which some are machines with cores: calls cross, and each part has its controller.
 
-use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
-use lull_control::dispatcher::{Answer, Ask, Dispatcher};
+use lull_control::admission::{Admission, Allowance, GateObservation, Pace, RoundLimits};
+use lull_control::dispatcher::{Answer, DispatchRequest, Dispatcher};
 use lull_control::{
     AppId, AppSpec, Limits, Observation, Plan, Plant, Policy, Reason, Rng, Rules, Scheduling,
     Setting,
@@ -293,7 +293,7 @@ const FULL: &str = r#"
 struct TwoTurns;
 
 impl Admission for TwoTurns {
-    fn decide(&mut self, _: &Seen<'_>, limits: &mut RoundLimits) {
+    fn decide(&mut self, _: &GateObservation<'_>, limits: &mut RoundLimits) {
         limits.allow.fill(Allowance::turns_of(1));
         limits.cap = 2;
         limits.pace = Pace::Flow { again: Nanos::from_secs(1) };
@@ -304,8 +304,12 @@ impl Admission for TwoTurns {
 struct FirstFree;
 
 impl Dispatcher for FirstFree {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        if ask.on.is_none() && ask.free[0] > 0 { Answer::on(0, None) } else { Answer::stay(None) }
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        if request.on.is_none() && request.free[0] > 0 {
+            Answer::on(0, None)
+        } else {
+            Answer::stay(None)
+        }
     }
 }
 
@@ -322,7 +326,7 @@ fn a_machine_under_a_tier_may_have_a_gate_and_a_dispatcher() {
     let [web, database, search] = [0, 1, 2].map(|app| totals.apps[app].answered);
     assert!(web > 3000 && database > 3000 && search > 1200, "{web} {database} {search}");
     let counts = system.machine_mut(0).simulation_mut().take_dispatch_counts();
-    assert!(counts.asked > search, "{counts:?}");
+    assert!(counts.decisions > search, "{counts:?}");
     let refused = HostedSystem::new(&model, &hosts, STREAMS).err().unwrap().to_string();
     assert!(refused.starts_with("host.box.gate: the gate has no admission"), "{refused}");
 }

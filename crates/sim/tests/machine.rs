@@ -1,7 +1,8 @@
 //! The co-location node: laws that hold whatever runs, and the seam to policies.
 
 use lull_control::{
-    AppId, AppSpec, CoreSet, Got, Plant, RosterEvent, Scheduling, Setting, WayMask, conformance,
+    AppId, AppSpec, ApplyOutcome, CoreSet, Plant, RosterEvent, Scheduling, Setting, WayMask,
+    conformance,
 };
 use lull_measure::catalogue::CPU;
 use lull_measure::compliance::late_share;
@@ -160,9 +161,12 @@ fn changes_that_cannot_happen_are_refused_with_their_key() {
     let cases = [
         (refused(&[0], &[], &[]), "app[1].presence.arrives: each change"),
         (refused(&[2], &[2], &[]), "app[1].presence.leaves: each change"),
-        (refused(&[1, 2], &[], &[]), "app[1].presence.arrives: it arrives while it is present"),
-        (refused(&[], &[1, 2], &[]), "app[1].presence.leaves: it leaves while it is absent"),
-        (refused(&[2], &[], &[1]), "app[1].presence.restarts: it is restarted while it is absent"),
+        (
+            refused(&[1, 2], &[], &[]),
+            "app[1].presence.arrives: the app arrives while it is present",
+        ),
+        (refused(&[], &[1, 2], &[]), "app[1].presence.leaves: the app leaves while it is absent"),
+        (refused(&[2], &[], &[1]), "app[1].presence.restarts: the app restarts while it is absent"),
     ];
     for (found, wanted) in cases {
         assert!(found.as_ref().is_some_and(|text| text.contains(wanted)), "{found:?}: {wanted}");
@@ -181,7 +185,7 @@ fn a_node_without_cache_and_memory_has_no_such_knobs() {
     let make = || MachinePlant::new(&bare(2, three().app), &specs(), 1, 0).unwrap();
     conformance::check(Nanos::from_millis(50), make);
     let wanted = [Setting::CacheWays(AppId(0), WayMask(1))];
-    assert!(matches!(make().apply(&wanted).outcomes[0].got, Got::Refused { .. }));
+    assert!(matches!(make().apply(&wanted).outcomes[0].got, ApplyOutcome::Refused { .. }));
 }
 
 #[test]

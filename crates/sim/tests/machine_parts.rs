@@ -4,11 +4,12 @@ mod shared {
     pub(crate) mod limits;
 }
 
-use lull_control::admission::{Admission, Numbers, RoundLimits, Seen};
-use lull_control::dispatcher::{Answer, Ask, CoreSpeed, Dispatcher, Supply};
+use lull_control::admission::{Admission, GateLimits, GateObservation, RoundLimits};
+use lull_control::dispatcher::{Answer, CoreSpeed, DispatchRequest, Dispatcher, Supply};
 use lull_control::{
-    AppId, AppSpec, Capability, Coalescing, CoreId, CoreSet, DomainId, Got, LatencySeen, NicId,
-    Observation, Plant, RosterEvent, Scheduling, Setting, WayMask, conformance,
+    AppId, AppSpec, ApplyOutcome, Capability, Coalescing, CoreId, CoreSet, DomainId,
+    LatencyObservation, NicId, Observation, Plant, RosterEvent, Scheduling, Setting, WayMask,
+    conformance,
 };
 use lull_measure::{Hertz, Nanos, Percentile};
 use lull_sim::Replication;
@@ -123,11 +124,11 @@ impl Parts {
 struct Promoter(Nanos);
 
 impl Dispatcher for Promoter {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        let free = ask.free.iter().position(|free| *free > 0);
-        match (ask.on, free) {
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        let free = request.free.iter().position(|free| *free > 0);
+        match (request.on, free) {
             (None, Some(kind)) => Answer::on(kind, Some(self.0)),
-            (Some(0), _) if ask.age >= self.0 => Answer::on(1, None),
+            (Some(0), _) if request.age >= self.0 => Answer::on(1, None),
             (Some(0), _) => Answer::stay(Some(self.0)),
             _ => Answer::stay(None),
         }
@@ -144,8 +145,8 @@ fn dispatched(model: &mut MachineModel) {
     model.app[0].threads = 4;
 }
 
-fn numbers(cap: u32) -> Numbers {
-    Numbers { cap, batch: 2, delay: Nanos::ZERO }
+fn numbers(cap: u32) -> GateLimits {
+    GateLimits { cap, batch: 2, delay: Nanos::ZERO }
 }
 
 /// A plant that watches all apps, latency-critical if they answer anything.
@@ -213,7 +214,7 @@ fn time_and_energy_are_those_of_the_parts() {
     assert!((totals.energy.total().0 / joules - 1.0).abs() < 1e-9, "epochs add up");
     assert_eq!(totals.energy.fixed.0, 10.0);
     let answered: u64 = totals.answers.iter().sum();
-    assert!(totals.came.iter().sum::<u64>().abs_diff(answered) <= 16, "one query a connection");
+    assert!(totals.arrivals.iter().sum::<u64>().abs_diff(answered) <= 16, "one query a connection");
     assert!(totals.most_turns <= 4 && totals.gate.turns > 100, "{:?}", totals.gate);
 }
 
@@ -221,7 +222,7 @@ fn time_and_energy_are_those_of_the_parts() {
 fn tail(model: &MachineModel, cap: u32, settings: &[Setting], app: usize) -> Nanos {
     let mut plant = plant(model, gate(FixedLimits(numbers(cap))));
     for outcome in plant.apply(settings).outcomes {
-        assert!(!matches!(outcome.got, Got::Refused { .. }), "{outcome:?}");
+        assert!(!matches!(outcome.got, ApplyOutcome::Refused { .. }), "{outcome:?}");
     }
     plant.observe(Nanos::from_secs(1)).unwrap();
     let seen = plant.observe(Nanos::from_secs(2)).unwrap();
@@ -281,7 +282,7 @@ fn a_longer_interrupt_delay_saves_interrupts_and_costs_latency_on_the_same_machi
     for app in 0..2 {
         let latency = |seen: &Observation| seen.apps[app].latency.as_ref().unwrap().clone();
         let (quick, slow) = (latency(&short), latency(&long));
-        let mean = |latency: &LatencySeen| latency.window.mean().unwrap();
+        let mean = |latency: &LatencyObservation| latency.window.mean().unwrap();
         assert!(mean(&slow) > mean(&quick), "{} {}", mean(&slow), mean(&quick));
         // Every answered request is two packets.
         assert!(*short.packets_per_s.as_ref().unwrap() > 2.0 * quick.completed_per_s * 0.99);
@@ -444,7 +445,7 @@ fn apps_of_a_dispatched_machine_come_and_go() {
 struct ChangeCounter(Arc<AtomicU32>);
 
 impl Admission for ChangeCounter {
-    fn decide(&mut self, seen: &Seen<'_>, limits: &mut RoundLimits) {
+    fn decide(&mut self, seen: &GateObservation<'_>, limits: &mut RoundLimits) {
         Open.decide(seen, limits);
     }
 
@@ -465,7 +466,7 @@ fn a_setting_that_stays_clamped_is_reported_to_the_gate_once() {
     let share = |percent| [Setting::MemoryBandwidth(AppId(2), percent)];
     for (percent, changes) in [(5, 1), (5, 1), (50, 2), (50, 2), (5, 3)] {
         let applied = plant.apply(&share(percent));
-        let is_clamped = matches!(applied.outcomes[0].got, Got::Clamped { .. });
+        let is_clamped = matches!(applied.outcomes[0].got, ApplyOutcome::Clamped { .. });
         assert_eq!(is_clamped, percent == 5, "{applied:?}");
         assert_eq!(count.load(Ordering::Relaxed), changes, "{percent} %");
     }

@@ -1,7 +1,7 @@
 //! The server behind a network card: what it must do whatever its numbers.
 
 use lull_control::{
-    AppSpec, Capability, Coalescing, DomainId, Got, NicId, Plant, Setting, conformance,
+    AppSpec, ApplyOutcome, Capability, Coalescing, DomainId, NicId, Plant, Setting, conformance,
 };
 use lull_measure::{Hertz, Nanos, Percentile};
 use lull_sim::machine::{
@@ -408,7 +408,7 @@ fn a_rule_that_chooses_no_idle_state_leaves_no_limit_to_set() {
     let why = plant.machine().capabilities.get(Capability::IdleLatency).unwrap_err();
     assert!(why.reason.contains("no choice"), "{why}");
     let got = plant.apply(&[Setting::IdleLatency(Nanos::from_micros(2))]).outcomes[0].got.clone();
-    assert!(matches!(got, Got::Refused { .. }), "{got:?}");
+    assert!(matches!(got, ApplyOutcome::Refused { .. }), "{got:?}");
 }
 
 #[test]

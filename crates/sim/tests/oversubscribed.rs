@@ -5,9 +5,9 @@ mod shared {
     pub(crate) mod limits;
 }
 
-use lull_control::admission::{Admission, Numbers};
+use lull_control::admission::{Admission, GateLimits};
 use lull_control::{
-    AppId, CoreSet, DomainId, Got, Objective, Observation, Plant, Setting, conformance,
+    AppId, ApplyOutcome, CoreSet, DomainId, Objective, Observation, Plant, Setting, conformance,
 };
 use lull_measure::ideal_batch::C6_BREAK_EVEN;
 use lull_measure::{Hertz, Nanos, Percentile};
@@ -21,7 +21,7 @@ use shared::limits::{FixedLimits, Open};
 
 /// Returns a plant with a gate of these limits before its workers.
 fn gated_plant(cap: u32, batch: u32, delay: Nanos) -> MachinePlant {
-    let gate = FixedLimits(Numbers { cap, batch, delay });
+    let gate = FixedLimits(GateLimits { cap, batch, delay });
     model().plant(Box::new(gate), 1, 0).unwrap()
 }
 
@@ -151,11 +151,11 @@ fn an_admission_controller_that_chooses_its_numbers_lends_none() {
     let mut plant = plant(&model());
     assert!(plant.machine().gates.is_empty());
     let got = plant.apply(&[Setting::GateCap(AppId(0), 4)]).outcomes[0].got.clone();
-    let Got::Refused { why } = got else { panic!("{got:?}") };
+    let ApplyOutcome::Refused { why } = got else { panic!("{got:?}") };
     assert!(why.contains("manual"), "{why}");
     // One gate of all classes is the knob of the first class and of no other.
     let got = gated_plant(4, 1, Nanos::ZERO).apply(&[Setting::GateCap(AppId(1), 4)]).outcomes;
-    assert!(matches!(&got[0].got, Got::Refused { .. }), "{got:?}");
+    assert!(matches!(&got[0].got, ApplyOutcome::Refused { .. }), "{got:?}");
 }
 
 #[test]
@@ -207,10 +207,10 @@ fn no_app_runs_on_the_schedulers_own_core() {
     let mut plant = plant(&contended_model(SOL, &[]));
     let agent: CoreSet = "3".parse().unwrap();
     let got = plant.apply(&[Setting::Cores(AppId(0), agent)]).outcomes[0].got.clone();
-    assert!(matches!(got, Got::Refused { .. }), "{got:?}");
+    assert!(matches!(got, ApplyOutcome::Refused { .. }), "{got:?}");
     let got = plant.apply(&[Setting::Cores(AppId(0), CoreSet::first(4))]).outcomes[0].got.clone();
     let first = Setting::Cores(AppId(0), CoreSet::first(3));
-    assert!(matches!(got, Got::Clamped { to, .. } if to == first));
+    assert!(matches!(got, ApplyOutcome::Clamped { to, .. } if to == first));
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn a_central_queue_serves_in_order_of_waking() {
 
 #[test]
 fn workers_that_look_for_their_turn_cost_core_time_and_start_with_their_next_look() {
-    let limits = Numbers { cap: 2, batch: 1, delay: Nanos::ZERO };
+    let limits = GateLimits { cap: 2, batch: 1, delay: Nanos::ZERO };
     let run = |polling| {
         let model = OversubscribedModel { polling, ..model() };
         let lengths = RunLength { warmup: Nanos::from_millis(200), counted: Nanos::from_secs(2) };
@@ -355,8 +355,8 @@ proptest! {
         let cpu: Nanos = served.spent.iter().map(|spent| spent.cpu).sum();
         let agent = if kind == 1 { served.span } else { Nanos::ZERO };
         prop_assert_eq!(cpu + agent, served.busy, "busy time is that of a party or the agent");
-        for (came, answers) in served.came.iter().zip(&served.answers) {
-            prop_assert!(came.abs_diff(*answers) <= 1);
+        for (arrivals, answers) in served.arrivals.iter().zip(&served.answers) {
+            prop_assert!(arrivals.abs_diff(*answers) <= 1);
         }
     }
 }

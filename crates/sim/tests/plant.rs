@@ -1,8 +1,8 @@
 //! The simulator as a plant, and many plants on one clock.
 
 use lull_control::{
-    AppSpec, Capability, Class, ControlLoop, Controller, EnergySource, Got, Limits, Observation,
-    Plan, Plant, Policy, Reason, Rng, Rules, Setting, conformance,
+    AppSpec, ApplyOutcome, Capability, Class, ControlLoop, Controller, EnergySource, Limits,
+    Observation, Plan, Plant, Policy, Reason, Rng, Rules, Setting, conformance,
 };
 use lull_measure::{Hertz, Nanos, Percentile};
 use lull_sim::model::Model;
@@ -96,7 +96,7 @@ fn a_slower_domain_works_at_its_pace_and_draws_its_power() {
         .map(|domain| Setting::Frequency(domain.id, Hertz::from_khz(1_200_000)))
         .collect();
     for outcome in plant.apply(&slow).outcomes {
-        assert!(matches!(outcome.got, Got::Clamped { .. }), "{outcome:?}");
+        assert!(matches!(outcome.got, ApplyOutcome::Clamped { .. }), "{outcome:?}");
     }
     let slowed = plant.observe(Nanos::from_secs(5)).unwrap();
     assert_eq!(slowed.cores[0].frequency, Ok(Hertz::from_khz(1_197_000)));

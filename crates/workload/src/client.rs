@@ -37,7 +37,7 @@ pub use report::{KindReport, LoadError, LoadReport, ServerErrors, WindowReport};
 
 use crate::target::{self, Endpoint, TargetError, TlsClient, Transport};
 use crate::{Generator, clock};
-use engine::{Engine, Place};
+use engine::{Engine, ServerAddress};
 use ledger::RunResult;
 use lull_measure::Latency;
 use parts::DueTimes;
@@ -77,7 +77,12 @@ pub fn run_watched(
     set_up(config, &server, tls.as_ref(), stop)?;
     let (windows, reporter) = reporter::channels(config.threads);
     let part = |(part, windows)| {
-        Engine::new(config, part, Place { server: server.clone(), tls: tls.clone() }, windows)
+        Engine::new(
+            config,
+            part,
+            ServerAddress { server: server.clone(), tls: tls.clone() },
+            windows,
+        )
     };
     let engines = parts.into_iter().zip(windows).map(part).collect::<Result<Vec<_>, _>>()?;
     std::thread::scope(|scope| {

@@ -30,7 +30,7 @@ pub(super) fn check(site: &Path) -> Result<Vec<String>> {
     }
     let checked = pages.iter().filter(|(path, _)| *path != Path::new(MISSING));
     let links = checked.flat_map(|(path, page)| page.links.iter().map(move |link| (path, link)));
-    let dead = links.filter(|(path, link)| !leads_somewhere(path, link, &files, &pages));
+    let dead = links.filter(|(path, link)| !has_target(path, link, &files, &pages));
     Ok(dead.map(|(path, link)| format!("{}: {link}", path.display())).collect())
 }
 
@@ -59,7 +59,7 @@ fn is_relative(link: &str) -> bool {
 }
 
 /// Whether a link of the page at `from` leads to a file, or to an anchor of a page.
-fn leads_somewhere(
+fn has_target(
     from: &Path,
     link: &str,
     files: &BTreeSet<PathBuf>,

@@ -121,7 +121,7 @@ impl Promise {
 
 /// A connection that has taken a place.
 #[derive(Debug)]
-struct Seated {
+struct IndexedConnection {
     generation: u32,
     place: u32,
     /// Index of its promise; that after the last is best effort.
@@ -133,18 +133,18 @@ struct Seated {
 
 /// The mapping from the server's connections to the admission controller's indices.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct ConnectionIndices {
     promises: Vec<Promise>,
     /// The number of the class of clients of each promise that is for one.
     classes: Vec<Option<usize>>,
     /// Indexed by promise, the lowest last.
     free: Vec<Vec<u32>>,
-    taken: BTreeMap<Id, Seated>,
+    taken: BTreeMap<Id, IndexedConnection>,
     pub(super) waiting: Vec<u32>,
     pub(super) answered: Vec<Answered>,
 }
 
-impl Places {
+impl ConnectionIndices {
     /// As many as there are promises for, and best-effort ones for all others. `class_of` returns
     /// the number of a class of clients.
     ///
@@ -179,7 +179,7 @@ impl Places {
     }
 
     /// Updates the open and the waiting connections and the queries that were answered.
-    pub(super) fn see(&mut self, connections: &[ConnectionSeen]) {
+    pub(super) fn update(&mut self, connections: &[ConnectionSeen]) {
         self.answered.clear();
         self.waiting.fill(0);
         let there = |one: &&ConnectionSeen| one.worker.0 != 0;
@@ -187,7 +187,7 @@ impl Places {
         let now: BTreeMap<Id, _> = connections.iter().filter(there).map(place).collect();
         self.leave(&now);
         for one in connections.iter().filter(there).filter(|one| one.class == Class::Gated) {
-            self.see_one(one);
+            self.update_connection(one);
         }
     }
 
@@ -195,30 +195,31 @@ impl Places {
     /// generation and class of the open ones.
     fn leave(&mut self, now: &BTreeMap<Id, (u32, usize)>) {
         let free = &mut self.free;
-        self.taken.retain(|id, seated| {
-            let stays = now.get(id) == Some(&(seated.generation, seated.client_class));
+        self.taken.retain(|id, indexed| {
+            let stays = now.get(id) == Some(&(indexed.generation, indexed.client_class));
             if !stays {
-                free[seated.promise].push(seated.place);
+                free[indexed.promise].push(indexed.place);
             }
             stays
         });
     }
 
-    fn see_one(&mut self, one: &ConnectionSeen) {
+    fn update_connection(&mut self, one: &ConnectionSeen) {
         if !self.taken.contains_key(&one.id) {
-            let Some(seated) = self.seat(one) else { return };
-            self.taken.insert(one.id, seated);
+            let Some(indexed) = self.seat(one) else { return };
+            self.taken.insert(one.id, indexed);
         }
-        let Some(seated) = self.taken.get_mut(&one.id) else { return };
-        self.waiting[seated.place as usize] = u32::from(one.waits);
-        let answered = |(latency, queries)| Answered { connection: seated.place, latency, queries };
-        if seated.promise < self.promises.len() {
+        let Some(indexed) = self.taken.get_mut(&one.id) else { return };
+        self.waiting[indexed.place as usize] = u32::from(one.waits);
+        let answered =
+            |(latency, queries)| Answered { connection: indexed.place, latency, queries };
+        if indexed.promise < self.promises.len() {
             self.answered.extend(one.latency.buckets().map(answered));
             return;
         }
         // A share of the server is counted in transactions, the unit that the gate admits.
-        let done = one.transactions.saturating_sub(seated.transactions);
-        seated.transactions = one.transactions;
+        let done = one.transactions.saturating_sub(indexed.transactions);
+        indexed.transactions = one.transactions;
         let latency = one.latency.buckets().next().map_or(Nanos::ZERO, |(latency, _)| latency);
         if done > 0 {
             self.answered.push(answered((latency, u32::try_from(done).unwrap_or(u32::MAX))));
@@ -226,14 +227,14 @@ impl Places {
     }
 
     /// Assigns a place to a connection that has none; `None` if the shared page is full.
-    fn seat(&mut self, one: &ConnectionSeen) -> Option<Seated> {
+    fn seat(&mut self, one: &ConnectionSeen) -> Option<IndexedConnection> {
         let all = self.promises.iter().zip(&self.classes).enumerate();
         let kept = all.filter(|(_, (promise, class))| promise.fits(**class, one));
         let fit = kept.map(|(at, _)| at).chain([self.promises.len()]);
         let free = &mut self.free;
         let (promise, place) = fit.filter_map(|at| Some((at, free[at].pop()?))).next()?;
         let ConnectionSeen { generation, client_class, transactions, .. } = *one;
-        Some(Seated { generation, place, promise, client_class, transactions })
+        Some(IndexedConnection { generation, place, promise, client_class, transactions })
     }
 
     /// Returns the allowance of each connected connection.
@@ -241,12 +242,14 @@ impl Places {
         &'a self,
         allow: &'a [Allowance],
     ) -> impl Iterator<Item = (Id, Allowance)> + 'a {
-        let of = |(id, seated): (&Id, &Seated)| Some((*id, *allow.get(seated.place as usize)?));
+        let of = |(id, indexed): (&Id, &IndexedConnection)| {
+            Some((*id, *allow.get(indexed.place as usize)?))
+        };
         self.taken.iter().filter_map(of)
     }
 
     /// Returns the connections that have an index, and thus an allowance.
-    pub(super) fn seated(&self) -> impl Iterator<Item = Id> + '_ {
+    pub(super) fn indexed(&self) -> impl Iterator<Item = Id> + '_ {
         self.taken.keys().copied()
     }
 }
@@ -285,13 +288,13 @@ mod tests {
         }
     }
 
-    fn places(places: &Places) -> Vec<(u32, u32)> {
-        places.taken.iter().map(|(id, seated)| (id.0, seated.place)).collect()
+    fn places(places: &ConnectionIndices) -> Vec<(u32, u32)> {
+        places.taken.iter().map(|(id, indexed)| (id.0, indexed.place)).collect()
     }
 
     #[test]
     fn who_fits_has_a_place_while_one_is_free_and_others_are_best_effort() {
-        let mut all = Places::new(&two(), |_| None).unwrap();
+        let mut all = ConnectionIndices::new(&two(), |_| None).unwrap();
         let at_work = [
             connection(0, 1, [10, 0, 0, 1], 3306),
             connection(1, 1, [192, 168, 0, 1], 3306),
@@ -299,31 +302,31 @@ mod tests {
             connection(3, 1, [10, 0, 0, 2], 3306),
             connection(4, 1, [127, 0, 0, 1], 3307),
         ];
-        all.see(&at_work);
+        all.update(&at_work);
         assert_eq!(places(&all), [(0, 0), (1, 3), (2, 1), (3, 4), (4, 2)]);
         // The first has gone, and another that fits has come in its stead.
         let later = connection(0, 2, [10, 0, 0, 3], 3306);
-        all.see(&[later, at_work[3].clone()]);
+        all.update(&[later, at_work[3].clone()]);
         assert_eq!(places(&all), [(0, 1), (3, 4)]);
-        let objectives = Places::objectives(&two());
+        let objectives = ConnectionIndices::objectives(&two());
         assert_eq!(objectives.len(), all.waiting.len());
         assert_eq!(objectives.iter().flatten().count(), 3);
     }
 
     #[test]
     fn only_those_at_the_gate_are_seen_and_each_by_what_it_is_there_for() {
-        let mut all = Places::new(&two(), |_| None).unwrap();
+        let mut all = ConnectionIndices::new(&two(), |_| None).unwrap();
         let mut seen = [
             connection(0, 1, [10, 0, 0, 1], 3306),
             connection(1, 1, [127, 0, 0, 1], 3306),
             connection(2, 1, [10, 0, 0, 2], 3306),
         ];
         seen[2].class = Class::Exempt;
-        all.see(&seen);
+        all.update(&seen);
         assert!(all.answered.is_empty());
         (seen[0].waits, seen[1].waits) = (true, false);
         seen[1].transactions = 7;
-        all.see(&seen);
+        all.update(&seen);
         assert_eq!((all.waiting[0], all.waiting[3]), (1, 0));
         let answered: Vec<_> =
             all.answered.iter().map(|one| (one.connection, one.queries)).collect();
@@ -336,31 +339,32 @@ mod tests {
     fn a_promise_to_a_class_of_clients_is_for_its_connections_only() {
         let text = "client_class = \"web\"\nconnections = 2\nobjective = { p95 = \"20ms\" }";
         let promises = [promise(text)];
-        let mut all = Places::new(&promises, |name| (name == "web").then_some(3)).unwrap();
+        let mut all =
+            ConnectionIndices::new(&promises, |name| (name == "web").then_some(3)).unwrap();
         let of_class = |id, client_class| ConnectionSeen {
             client_class,
             ..connection(id, 1, [127, 0, 0, 1], 3306)
         };
-        all.see(&[of_class(0, 0), of_class(1, 3), of_class(2, 3)]);
+        all.update(&[of_class(0, 0), of_class(1, 3), of_class(2, 3)]);
         assert_eq!(places(&all), [(0, 2), (1, 0), (2, 1)]);
-        assert_eq!(Places::new(&promises, |_| None).unwrap_err(), "web");
+        assert_eq!(ConnectionIndices::new(&promises, |_| None).unwrap_err(), "web");
     }
 
     #[test]
     fn a_connection_has_the_promise_of_the_class_that_it_changes_to() {
         let text = "client_class = \"web\"\nconnections = 1\nobjective = { p95 = \"20ms\" }";
-        let mut all = Places::new(&[promise(text)], |_| Some(3)).unwrap();
+        let mut all = ConnectionIndices::new(&[promise(text)], |_| Some(3)).unwrap();
         let of_class = |id, client_class, transactions| ConnectionSeen {
             client_class,
             transactions,
             ..connection(id, 1, [127, 0, 0, 1], 3306)
         };
-        all.see(&[of_class(0, 3, 0), of_class(1, 0, 5)]);
+        all.update(&[of_class(0, 3, 0), of_class(1, 0, 5)]);
         assert_eq!(places(&all), [(0, 0), (1, 1)]);
         // Both change their class between two readings.
-        all.see(&[of_class(0, 0, 9), of_class(1, 3, 7)]);
+        all.update(&[of_class(0, 0, 9), of_class(1, 3, 7)]);
         assert_eq!(places(&all), [(0, 1), (1, 0)]);
-        all.see(&[of_class(0, 0, 11), of_class(1, 3, 8)]);
+        all.update(&[of_class(0, 0, 11), of_class(1, 3, 8)]);
         let answered: Vec<_> =
             all.answered.iter().map(|one| (one.connection, one.queries)).collect();
         assert_eq!(answered, [(1, 2)], "transactions before the change are not counted again");

@@ -1,6 +1,6 @@
 //! Admission controllers that run beside a control loop, with one thread for each gate.
 
-use super::{LiveAdmission, Post};
+use super::{AdmissionSetup, LiveAdmission};
 use lull_control::PolicyError;
 use lull_host::oncall::Runtime;
 use lull_oncall::{Mode, Settings};
@@ -9,6 +9,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
+
+/// The admission controllers to start: the app's name, the configuration, and the app's page.
+pub type AdmissionSetups = Vec<(String, AdmissionSetup, Arc<Runtime>)>;
 
 /// A change of gate settings by an admission controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,10 +85,10 @@ impl Threads {
     pub fn start(
         &mut self,
         app: &str,
-        post: &Post,
+        setup: &AdmissionSetup,
         runtime: Arc<Runtime>,
     ) -> Result<(), PolicyError> {
-        let admission = LiveAdmission::new(post, Arc::clone(&runtime))?;
+        let admission = LiveAdmission::new(setup, Arc::clone(&runtime))?;
         self.spawn(app, admission, runtime);
         Ok(())
     }
@@ -171,7 +174,7 @@ fn run_admission(
 ) {
     let mut is_paused = false;
     loop {
-        let gate = if is_paused { None } else { admission.attend() };
+        let gate = if is_paused { None } else { admission.poll() };
         report(Step::new(&mut admission, gate));
         let wait = admission.next().saturating_duration_since(Instant::now());
         let order = match is_paused {
@@ -224,7 +227,7 @@ impl Drop for OpenOnDrop {
 mod tests {
     use super::super::turn::SurveyTurn;
     use super::*;
-    use lull_control::admission::{Admission, Pace, RoundLimits, Seen};
+    use lull_control::admission::{Admission, GateObservation, Pace, RoundLimits};
     use lull_host::Roots;
     use lull_host::oncall::Rules;
     use lull_measure::Nanos;
@@ -232,13 +235,13 @@ mod tests {
     use std::cell::RefCell;
     use std::time::Duration;
 
-    fn manual() -> Post {
-        Post {
+    fn manual() -> AdmissionSetup {
+        AdmissionSetup {
             name: "manual".to_owned(),
             keys: "cap = 3".parse().unwrap(),
             closed: Settings { mode: Mode::Post, ..Settings::default() },
             workers: Workers::Wait,
-            asked: Vec::new(),
+            objectives: Vec::new(),
             promises: Vec::new(),
             seed: 1,
         }
@@ -281,7 +284,7 @@ mod tests {
     struct Trying(bool);
 
     impl Admission for Trying {
-        fn decide(&mut self, _: &Seen<'_>, limits: &mut RoundLimits) {
+        fn decide(&mut self, _: &GateObservation<'_>, limits: &mut RoundLimits) {
             limits.cap = if self.0 { 3 } else { 9 };
             limits.pace = Pace::Flow { again: Nanos::from_millis(100) };
         }
@@ -321,7 +324,7 @@ mod tests {
     struct Failing(bool);
 
     impl Admission for Failing {
-        fn decide(&mut self, _: &Seen<'_>, limits: &mut RoundLimits) {
+        fn decide(&mut self, _: &GateObservation<'_>, limits: &mut RoundLimits) {
             assert!(!std::mem::replace(&mut self.0, true), "the second decision fails");
             limits.cap = 3;
             limits.pace = Pace::Flow { again: Nanos::from_millis(1) };
@@ -354,8 +357,8 @@ mod tests {
     fn an_admission_controller_that_cannot_be_had_leaves_the_gate_alone() {
         let closed = Settings { mode: Mode::Post, ..Settings::default() };
         let runtime = Arc::new(Runtime::start(&closed, &Rules::default()).unwrap());
-        let post = Post { name: "pslo".to_owned(), ..manual() };
-        assert!(Threads::default().start("db", &post, Arc::clone(&runtime)).is_err());
+        let setup = AdmissionSetup { name: "pslo".to_owned(), ..manual() };
+        assert!(Threads::default().start("db", &setup, Arc::clone(&runtime)).is_err());
         assert_eq!(runtime.settings().mode, Mode::Post);
     }
 }

@@ -1,10 +1,10 @@
 //! Decides on the cores of each class of clients: they are fixed, or `qos-wc` sees each class as
 //! an app.
 
-use super::{AreaError, POLICY, Wants};
+use super::{AreaError, CoreDemand, POLICY};
 use lull_control::{
-    AppId, AppSeen, AppSpec, Class, CoreSet, Knob, LatencySeen, Machine, Observation, Plan, Policy,
-    Rng, Setting,
+    AppId, AppObservation, AppSpec, Class, CoreSet, Knob, LatencyObservation, Machine, Observation,
+    Plan, Policy, Rng, Setting,
 };
 use lull_host::oncall::ConnectionSeen;
 use lull_host::sys::sched::affinity_of;
@@ -49,11 +49,12 @@ impl Decider {
     /// The policy's error about its keys or the cores.
     pub(super) fn new(
         classes: &[String],
-        wants: &[Option<Wants>],
+        wants: &[Option<CoreDemand>],
         keys: &toml::Table,
         machine: Machine,
     ) -> Result<Self, AreaError> {
-        let by_policy = wants.iter().flatten().any(|one| matches!(one, Wants::Objective { .. }));
+        let by_policy =
+            wants.iter().flatten().any(|one| matches!(one, CoreDemand::Objective { .. }));
         if by_policy {
             let own = affinity_of(rustix::thread::gettid().as_raw_nonzero().get());
             let own = own.map_err(|error| {
@@ -62,9 +63,9 @@ impl Decider {
             let machine = machine.restricted_to(&own);
             return Self::by_policy(classes, wants, keys, &machine);
         }
-        let cores = |wanted: &Option<Wants>| match wanted {
-            Some(Wants::Cores(cores)) => Some(cores.clone()),
-            Some(Wants::Objective { .. }) | None => None,
+        let cores = |wanted: &Option<CoreDemand>| match wanted {
+            Some(CoreDemand::Cores(cores)) => Some(cores.clone()),
+            Some(CoreDemand::Objective { .. }) | None => None,
         };
         Ok(Self { areas: wants.iter().map(cores).collect(), policy: None })
     }
@@ -72,7 +73,7 @@ impl Decider {
     /// As [`Decider::new`], with the policy deciding on the cores of this machine.
     pub(super) fn by_policy(
         classes: &[String],
-        wants: &[Option<Wants>],
+        wants: &[Option<CoreDemand>],
         keys: &toml::Table,
         machine: &Machine,
     ) -> Result<Self, AreaError> {
@@ -131,8 +132,8 @@ impl Decider {
 }
 
 /// Returns a class of clients as the policy sees it.
-fn app(name: &str, wanted: Option<&Wants>) -> AppSpec {
-    let Some(Wants::Objective { connections, objective }) = wanted else {
+fn app(name: &str, wanted: Option<&CoreDemand>) -> AppSpec {
+    let Some(CoreDemand::Objective { connections, objective }) = wanted else {
         return AppSpec::best_effort(name);
     };
     let class = if objective.bounds_latency() { Class::LatencyCritical } else { Class::BestEffort };
@@ -178,10 +179,10 @@ impl ClassPolicy {
         }
         self.last = Some(now);
         let missing = Missing::because("it is not read of a class of clients");
-        let app = |window: &mut Window| AppSeen {
+        let app = |window: &mut Window| AppObservation {
             alive: true,
             latency: Ok(window.take(epoch)),
-            ..AppSeen::unknown(&missing)
+            ..AppObservation::unknown(&missing)
         };
         let apps = self.windows.iter_mut().map(app).collect();
         let time = now.saturating_sub(self.begun);
@@ -192,9 +193,9 @@ impl ClassPolicy {
 
 impl Window {
     /// Returns the observations of a span, and begins the next.
-    fn take(&mut self, span: Nanos) -> LatencySeen {
+    fn take(&mut self, span: Nanos) -> LatencyObservation {
         let latency = std::mem::take(&mut self.latency);
         let before = std::mem::replace(&mut self.were_outstanding, self.outstanding);
-        LatencySeen::on_server(latency, span, (self.outstanding, self.oldest), before)
+        LatencyObservation::on_server(latency, span, (self.outstanding, self.oldest), before)
     }
 }

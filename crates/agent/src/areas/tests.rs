@@ -37,7 +37,7 @@ fn decider(plan: &AreaPlan) -> Result<Decider, AreaError> {
     });
     match plan.areas.first() {
         // On all of these cores, not only on those of the machine that runs the test.
-        Some((_, Wants::Objective { .. })) => {
+        Some((_, CoreDemand::Objective { .. })) => {
             Decider::by_policy(&classes, &wants, &plan.keys, &machine)
         }
         _ => plan.decider(&classes, machine),

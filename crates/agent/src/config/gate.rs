@@ -2,7 +2,7 @@
 //! how the on-call runtime makes the others wait.
 
 use super::client_class::ClientMatchSection;
-use crate::admission::{Post, Promise, longest_wait, workers};
+use crate::admission::{AdmissionSetup, Promise, longest_wait, workers};
 use lull_control::Objective;
 use lull_host::oncall::Rules;
 use lull_measure::Nanos;
@@ -128,7 +128,7 @@ impl FromStr for Concurrency {
 }
 
 /// An invalid key and the reason.
-type Wrong = (&'static str, String);
+type InvalidKey = (&'static str, String);
 
 impl Default for GateSection {
     /// The gate of an app whose admission controller decides on all else.
@@ -160,8 +160,12 @@ impl GateSection {
     ///
     /// # Errors
     /// The invalid key and the reason.
-    pub(super) fn waits(&self, settings: Settings, asked: &[Objective]) -> Result<Settings, Wrong> {
-        let longest = self.longest_wait.unwrap_or_else(|| longest_wait(asked));
+    pub(super) fn waits(
+        &self,
+        settings: Settings,
+        objectives: &[Objective],
+    ) -> Result<Settings, InvalidKey> {
+        let longest = self.longest_wait.unwrap_or_else(|| longest_wait(objectives));
         let (least, most) = (Nanos::from_millis(10), Nanos(PARK_MAX_NS));
         if !(least..=most).contains(&longest) {
             let message = format!("is {longest}, not in {least} to {most}");
@@ -174,7 +178,7 @@ impl GateSection {
     ///
     /// # Errors
     /// The invalid key and the reason.
-    pub fn settings(&self, limit: u32) -> Result<Settings, Wrong> {
+    pub fn settings(&self, limit: u32) -> Result<Settings, InvalidKey> {
         let closed = self.closed()?;
         let least = if closed.mode == Mode::Epoll { BREAK_EVEN_NS } else { 0 };
         let (batch, delay) = (self.batch.unwrap_or(1), self.delay.unwrap_or(Nanos(least)));
@@ -190,7 +194,7 @@ impl GateSection {
     ///
     /// # Errors
     /// The invalid key and the reason.
-    pub fn closed(&self) -> Result<Settings, Wrong> {
+    pub fn closed(&self) -> Result<Settings, InvalidKey> {
         let ms = |nanos: Nanos| nanos.0 as f64 / 1e6;
         within(&[
             ("slot_lease", ms(self.slot_lease), 1.0, 1000.0, "ms"),
@@ -204,7 +208,7 @@ impl GateSection {
     }
 
     /// Rejects keys whose values the admission controller sets itself.
-    fn leaves_numbers(&self) -> Result<(), Wrong> {
+    fn leaves_numbers(&self) -> Result<(), InvalidKey> {
         let written = [("batch", self.batch.is_some()), ("delay", self.delay.is_some())];
         match written.into_iter().find(|(_, is_written)| *is_written) {
             Some((key, _)) => Err((
@@ -217,8 +221,8 @@ impl GateSection {
 
     /// Returns whether workers wait or rest under an admission controller of a server with
     /// these objectives.
-    fn workers(&self, asked: &[Objective]) -> Workers {
-        workers(self.mode.map(|mode| mode == GateMode::Epoll), asked)
+    fn workers(&self, objectives: &[Objective]) -> Workers {
+        workers(self.mode.map(|mode| mode == GateMode::Epoll), objectives)
     }
 
     /// Returns which connections are gated and which are exempt, without classes of clients.
@@ -232,22 +236,22 @@ impl AdmissionSection {
     ///
     /// # Errors
     /// The invalid key of the gate and the reason.
-    pub fn post(
+    pub fn setup(
         &self,
         gate: &GateSection,
-        asked: Vec<Objective>,
+        objectives: Vec<Objective>,
         promises: &[Promise],
-    ) -> Result<Post, Wrong> {
+    ) -> Result<AdmissionSetup, InvalidKey> {
         gate.leaves_numbers()?;
         // A promise makes other connections wait on purpose.
-        let bounds = if promises.is_empty() { asked.as_slice() } else { &[] };
+        let bounds = if promises.is_empty() { objectives.as_slice() } else { &[] };
         let closed = gate.waits(gate.closed()?, bounds)?;
-        Ok(Post {
+        Ok(AdmissionSetup {
             name: self.name.clone(),
             keys: self.keys.clone(),
             closed,
-            workers: gate.workers(&asked),
-            asked,
+            workers: gate.workers(&objectives),
+            objectives,
             promises: promises.to_vec(),
             seed: 0,
         })
@@ -255,7 +259,7 @@ impl AdmissionSection {
 }
 
 /// Rejects the first number that is out of its bounds.
-fn within(rules: &[(&'static str, f64, f64, f64, &str)]) -> Result<(), Wrong> {
+fn within(rules: &[(&'static str, f64, f64, f64, &str)]) -> Result<(), InvalidKey> {
     for (key, value, least, most, unit) in rules {
         if !(least..=most).contains(&value) {
             return Err((*key, format!("is {value}{unit}, not in {least} to {most}{unit}")));

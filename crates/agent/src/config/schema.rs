@@ -7,10 +7,10 @@ use super::gate::{AdmissionSection, Concurrency, GateSection};
 use super::kubernetes::KubernetesSection;
 use super::latency::{LatencySource, OtlpSection, ProgressSource, PrometheusSection};
 use super::machine::MachineSection;
-use super::place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
+use super::origin::{AppOrigin, MatchSection, PodsAs, RegisterAs, TemplateSlot};
 use super::power::PowerSection;
 use super::template::TemplateSection;
-use crate::admission::{Post, Promise, tightest_bound};
+use crate::admission::{AdmissionSetup, Promise, tightest_bound};
 use crate::areas::Area;
 use crate::otlp::{OtlpSource, Senders};
 use crate::prometheus::Queries;
@@ -192,7 +192,7 @@ pub struct AppSection {
     pub progress: ProgressSource,
     /// The slot of its template, if it belongs to one.
     #[serde(skip)]
-    pub slot: Option<SlotOf>,
+    pub slot: Option<TemplateSlot>,
     /// The name under which its processes register themselves, if they do.
     #[serde(skip)]
     pub register: Option<RegisterAs>,
@@ -263,17 +263,17 @@ const fn connections() -> NonZeroU32 {
 
 impl AppSection {
     /// The one place where the app is found.
-    pub fn place(&self) -> Result<Where, String> {
-        let mut places: Vec<Where> = Vec::new();
-        places.extend(self.start.clone().map(Where::Start));
-        places.extend(self.pid.map(Where::Pid));
-        places.extend(self.cgroup.clone().map(Where::Cgroup));
-        places.extend(self.unit.clone().map(Where::Unit));
-        places.extend(self.matching.as_ref().map(|section| Where::Match(section.pattern())));
-        places.extend(self.register.clone().map(Where::Register));
-        places.extend(self.pods.clone().map(Where::Pods));
-        let count = places.len();
-        match (places.pop(), count) {
+    pub fn origin(&self) -> Result<AppOrigin, String> {
+        let mut origins: Vec<AppOrigin> = Vec::new();
+        origins.extend(self.start.clone().map(AppOrigin::Start));
+        origins.extend(self.pid.map(AppOrigin::Pid));
+        origins.extend(self.cgroup.clone().map(AppOrigin::Cgroup));
+        origins.extend(self.unit.clone().map(AppOrigin::Unit));
+        origins.extend(self.matching.as_ref().map(|section| AppOrigin::Match(section.pattern())));
+        origins.extend(self.register.clone().map(AppOrigin::Register));
+        origins.extend(self.pods.clone().map(AppOrigin::Pods));
+        let count = origins.len();
+        match (origins.pop(), count) {
             (Some(place), 1) => Ok(place),
             (None, _) => Err("say where the app is: start, pid, cgroup, unit or match".to_owned()),
             _ => {
@@ -286,12 +286,12 @@ impl AppSection {
     ///
     /// # Errors
     /// The invalid key of the gate and the reason.
-    pub fn post(&self) -> Result<Option<Post>, (&'static str, String)> {
+    pub fn admission_setup(&self) -> Result<Option<AdmissionSetup>, (&'static str, String)> {
         let gate = self.gate.clone().unwrap_or_default();
-        let post = |admission: &AdmissionSection| {
-            admission.post(&gate, self.spec().objectives, &self.promise)
+        let setup = |admission: &AdmissionSection| {
+            admission.setup(&gate, self.spec().objectives, &self.promise)
         };
-        self.controller().map(post).transpose()
+        self.controller().map(setup).transpose()
     }
 
     /// The admission controller that decides on its concurrency, if one does.

@@ -1,7 +1,7 @@
 //! The apps of a template.
 
 use super::latency::{LatencySource, ProgressSource};
-use super::place::{MatchSection, PodsAs, RegisterAs, SlotOf, Where};
+use super::origin::{AppOrigin, MatchSection, PodsAs, RegisterAs, TemplateSlot};
 use super::schema::{AppSection, Reference};
 use super::template::TemplateSection;
 use crate::prometheus::names_pod;
@@ -23,7 +23,7 @@ impl TemplateSection {
         if self.name.is_empty() {
             return Err(("name".to_owned(), "must be a word".to_owned()));
         }
-        let app = self.app(SlotOf { template: 0, index: 0 });
+        let app = self.app(TemplateSlot { template: 0, index: 0 });
         app.check_values().map_err(|(key, message)| (key.to_owned(), message))?;
         let is_process = app.matching.is_some();
         let others = [
@@ -37,12 +37,12 @@ impl TemplateSection {
                            cgroup, or register, or pods";
             return Err(("name".to_owned(), message.to_owned()));
         }
-        let place = app.place().map_err(|message| ("name".to_owned(), message))?;
+        let place = app.origin().map_err(|message| ("name".to_owned(), message))?;
         // The keys of `match` are the template's own.
         place.check().map_err(|(key, message)| (key.replace("match.", ""), message))?;
         let one = match &place {
-            Where::Unit(text) if !is_glob(text) => Some(("unit", "web-*.service")),
-            Where::Cgroup(path) if !is_glob(&path.to_string_lossy()) => {
+            AppOrigin::Unit(text) if !is_glob(text) => Some(("unit", "web-*.service")),
+            AppOrigin::Cgroup(path) if !is_glob(&path.to_string_lossy()) => {
                 Some(("cgroup", "kubepods/burstable/*"))
             }
             _ => None,
@@ -90,10 +90,11 @@ impl TemplateSection {
 
     /// Its apps; `template` is its number.
     pub(super) fn apps(&self, template: usize) -> impl Iterator<Item = AppSection> + '_ {
-        (0..usize::from(self.most.get())).map(move |index| self.app(SlotOf { template, index }))
+        (0..usize::from(self.most.get()))
+            .map(move |index| self.app(TemplateSlot { template, index }))
     }
 
-    fn app(&self, slot: SlotOf) -> AppSection {
+    fn app(&self, slot: TemplateSlot) -> AppSection {
         let Self { exe, args, user, register, pods, .. } = self.clone();
         let template = self.name.clone();
         let is_process = exe.is_some() || args.is_some() || user.is_some();

@@ -51,7 +51,7 @@ fn a_good_config_is_what_it_says() {
     assert_eq!(specs[0].ideal, Some(Nanos(2_800_000)));
     assert_eq!(specs[0].objectives.len(), 2);
     assert_eq!(specs[1].solo_per_s, None);
-    assert_eq!(config.apps[1].place(), Ok(Where::Pid(1)));
+    assert_eq!(config.apps[1].origin(), Ok(AppOrigin::Pid(1)));
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn processes_may_register_as_a_template_of_users() {
     assert_eq!(of_template.len(), 2);
     let as_worker =
         RegisterAs { template: "worker".to_owned(), users: "{alice,batch-*}".to_owned() };
-    assert_eq!(of_template[1].place(), Ok(Where::Register(as_worker)));
+    assert_eq!(of_template[1].origin(), Ok(AppOrigin::Register(as_worker)));
     assert_eq!(of_template[1].name, "worker-2");
     let wrong = load(&with_template("register = \"[\"")).unwrap_err().to_string();
     assert!(wrong.contains("match[0].register: `[` is not a pattern"), "{wrong}");
@@ -127,9 +127,9 @@ fn a_template_is_as_many_apps_as_there_may_be_at_a_time() {
     let names: Vec<_> = config.apps.iter().map(|app| app.name.as_str()).collect();
     assert_eq!(names, ["cache", "batch", "worker-1", "worker-2", "worker-3"]);
     let last = &config.apps[4];
-    assert_eq!(last.slot, Some(SlotOf { template: 0, index: 2 }));
+    assert_eq!(last.slot, Some(TemplateSlot { template: 0, index: 2 }));
     assert_eq!(last.spec().solo_per_s, Some(2.0));
-    let Ok(Where::Match(pattern)) = last.place() else { panic!("{:?}", last.place()) };
+    let Ok(AppOrigin::Match(pattern)) = last.origin() else { panic!("{:?}", last.origin()) };
     assert_eq!(pattern.to_string(), "exe `ffmpeg` and user `batch`");
     let units = load(&with_template("unit = \"web-*.service\"")).unwrap();
     assert_eq!(units.apps.len(), 10, "eight apps where `most` does not say");
@@ -344,34 +344,34 @@ fn an_admission_controller_knows_what_its_app_is_promised_and_keeps_policies_off
         let seen = format!("latency = \"preload\"\n{lines}");
         load(&GOOD.replacen("ideal = \"2.8ms\"", &seen, 1)).unwrap()
     };
-    let post = |config: &Config| config.apps[0].post().unwrap().unwrap();
+    let setup = |config: &Config| config.apps[0].admission_setup().unwrap().unwrap();
     let auto = with("concurrency = \"auto\"");
-    assert_eq!((post(&auto).name.as_str(), post(&auto).asked.len()), ("auto", 2));
-    assert_eq!(post(&auto).workers, Workers::WaitOrRest, "a bound says how long they may rest");
+    assert_eq!((setup(&auto).name.as_str(), setup(&auto).objectives.len()), ("auto", 2));
+    assert_eq!(setup(&auto).workers, Workers::WaitOrRest, "a bound says how long they may rest");
     assert!(auto.gates().is_empty());
     let keys =
         with("concurrency = { name = \"auto\", goal = \"tail\" }\ngate = { mode = \"post\" }");
-    assert_eq!(post(&keys).keys["goal"].as_str(), Some("tail"));
-    assert_eq!(post(&keys).workers, Workers::Wait);
+    assert_eq!(setup(&keys).keys["goal"].as_str(), Some("tail"));
+    assert_eq!(setup(&keys).workers, Workers::Wait);
     let rests = with("concurrency = \"reef\"\ngate = { mode = \"epoll\", slot_lease = \"80ms\" }");
-    assert_eq!(post(&rests).workers, Workers::Rest);
-    assert_eq!(post(&rests).closed.slot_lease_ns, 80_000_000);
-    assert!(with("").apps[0].post().unwrap().is_none());
+    assert_eq!(setup(&rests).workers, Workers::Rest);
+    assert_eq!(setup(&rests).closed.slot_lease_ns, 80_000_000);
+    assert!(with("").apps[0].admission_setup().unwrap().is_none());
 }
 
 #[test]
 fn the_example_of_a_database_is_a_good_one_with_promises_and_without() {
     let example = include_str!("../../../../examples/mariadb.toml");
     let config = load(example).unwrap();
-    assert_eq!(config.apps[0].post().unwrap().unwrap().workers, Workers::WaitOrRest);
+    assert_eq!(config.apps[0].admission_setup().unwrap().unwrap().workers, Workers::WaitOrRest);
     let is_written = |line: &str| line.starts_with("# [[") || line.contains(" = ");
     let shown = example.lines().map(|line| match line.strip_prefix("# ") {
         Some(rest) if is_written(line) && !line.contains("write concurrency") => rest,
         _ => line,
     });
     let promised = shown.collect::<Vec<_>>().join("\n").replace("\"auto\"", "\"pslo\"");
-    let post = load(&promised).unwrap().apps[0].post().unwrap().unwrap();
-    assert_eq!((post.name.as_str(), post.promises.len()), ("pslo", 1));
+    let setup = load(&promised).unwrap().apps[0].admission_setup().unwrap().unwrap();
+    assert_eq!((setup.name.as_str(), setup.promises.len()), ("pslo", 1));
 }
 
 #[test]
@@ -435,7 +435,9 @@ fn pods_need_a_discovery_and_a_discovery_needs_pods() {
     let pods = "pods = \"tier=web\"\nlatency = \"ebpf\"\nobjectives = [{ p99 = \"50ms\" }]";
     let config = with(discover, pods).unwrap();
     assert_eq!(config.apps.len(), 8);
-    assert!(matches!(config.apps[7].place(), Ok(Where::Pods(one)) if one.selector == "tier=web"));
+    assert!(
+        matches!(config.apps[7].origin(), Ok(AppOrigin::Pods(one)) if one.selector == "tier=web")
+    );
     assert_eq!(config.apps[0].latency, LatencySource::Ebpf);
     assert!(refused("", pods).contains("match[0].pods: needs agent.discover"));
     let cgroups = "cgroup = \"a/*\"\nobjectives = [{ run_queue_p99 = \"1ms\" }]";

@@ -6,14 +6,14 @@ use super::schema::AppSection;
 const NAME_MAX: usize = 200;
 
 /// An invalid key and the reason.
-type Wrong = (&'static str, String);
+type InvalidKey = (&'static str, String);
 
 impl AppSection {
     /// Checks name, threads and address.
     ///
     /// # Errors
     /// The invalid key and what to write.
-    pub(super) fn check_values(&self) -> Result<(), Wrong> {
+    pub(super) fn check_values(&self) -> Result<(), InvalidKey> {
         check_name(&self.name)?;
         if self.threads == Some(0) {
             let message = "is 0: write 1 or more, or leave it out for as many as the app has";
@@ -30,7 +30,7 @@ impl AppSection {
 }
 
 /// Checks the name of an app, which is also that of its log file.
-fn check_name(name: &str) -> Result<(), Wrong> {
+fn check_name(name: &str) -> Result<(), InvalidKey> {
     let is_odd = |letter: char| letter.is_whitespace() || letter.is_control() || letter == '/';
     if name.is_empty() || name.contains(is_odd) {
         let message = "must be a word without blanks, slashes and control characters";

@@ -26,7 +26,7 @@ pub(super) struct History {
 }
 
 /// A request for a part of the history.
-pub(super) struct Wanted<'a> {
+pub(super) struct HistoryRequest<'a> {
     /// The requested series; all if empty.
     pub(super) series: Vec<&'a str>,
     /// The number of epochs, counted from the last.
@@ -35,7 +35,7 @@ pub(super) struct Wanted<'a> {
 
 /// A history as it is sent: by series and label a value an epoch.
 #[derive(Debug, Serialize)]
-pub(super) struct Sent<'a> {
+pub(super) struct HistoryReply<'a> {
     run: &'a str,
     times_s: Vec<f64>,
     /// `None` is written as null.
@@ -81,7 +81,11 @@ impl History {
     }
 
     /// Sends the requested part.
-    pub(super) fn send<'a>(&'a self, run: &'a str, wanted: &Wanted<'_>) -> Sent<'a> {
+    pub(super) fn send<'a>(
+        &'a self,
+        run: &'a str,
+        wanted: &HistoryRequest<'_>,
+    ) -> HistoryReply<'a> {
         let skip = self.times_s.len().saturating_sub(wanted.epochs);
         let mut values: BTreeMap<&str, BTreeMap<&str, Vec<Option<f32>>>> = BTreeMap::new();
         let there = |value: &f32| Some(*value).filter(|value| !value.is_nan());
@@ -94,7 +98,7 @@ impl History {
             });
             values.insert(series, columns.collect());
         }
-        Sent {
+        HistoryReply {
             run,
             times_s: self.times_s.iter().skip(skip).copied().collect(),
             values,
@@ -126,7 +130,7 @@ mod tests {
     }
 
     fn all(history: &History, series: Vec<&str>, epochs: usize) -> serde_json::Value {
-        serde_json::to_value(history.send("run", &Wanted { series, epochs })).unwrap()
+        serde_json::to_value(history.send("run", &HistoryRequest { series, epochs })).unwrap()
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::backoff::Refusal;
 use super::connections::{OpenStream, Peer, Streams};
 use super::exposition::{self, Format};
-use super::history::Wanted;
+use super::history::HistoryRequest;
 use super::operator::Command;
 use super::outgoing::Outgoing;
 use super::server::{OrderRequest, Shared};
@@ -41,7 +41,7 @@ const HISTORIES_MAX: usize = 64 << 20;
 /// How late an epoch may be before the agent counts as stale.
 const LATE_MAX: Duration = Duration::from_secs(5);
 
-type Here = State<Arc<Shared>>;
+type SharedState = State<Arc<Shared>>;
 
 /// All of them, behind the checks.
 pub(super) fn all(names: Arc<[String]>, shared: Arc<Shared>) -> Router {
@@ -99,7 +99,7 @@ async fn asset(uri: Uri) -> Response {
     }
 }
 
-async fn facts(State(shared): Here) -> Response {
+async fn facts(State(shared): SharedState) -> Response {
     json(shared.facts().clone())
 }
 
@@ -112,12 +112,12 @@ struct HistoryQuery {
 }
 
 async fn history(
-    State(shared): Here,
+    State(shared): SharedState,
     Extension(outgoing): Extension<Outgoing>,
     Query(query): Query<HistoryQuery>,
 ) -> Response {
     let series = query.series.split(',').filter(|series| !series.is_empty()).collect();
-    let wanted = Wanted { series, epochs: query.epochs.unwrap_or(usize::MAX) };
+    let wanted = HistoryRequest { series, epochs: query.epochs.unwrap_or(usize::MAX) };
     let seen = shared.seen();
     as_json_in(&seen.history.send(&shared.run, &wanted), |text| outgoing.body(text))
 }
@@ -126,21 +126,21 @@ fn not_yet() -> Response {
     refused(StatusCode::SERVICE_UNAVAILABLE, "no epoch is over yet")
 }
 
-async fn epoch(State(shared): Here) -> Response {
+async fn epoch(State(shared): SharedState) -> Response {
     match &shared.seen().latest {
         Some(moment) => json(moment.to_json()),
         None => not_yet(),
     }
 }
 
-async fn missing(State(shared): Here) -> Response {
+async fn missing(State(shared): SharedState) -> Response {
     match &shared.seen().latest {
         Some(moment) => as_json(&moment.missing()),
         None => not_yet(),
     }
 }
 
-async fn metrics(State(shared): Here, headers: HeaderMap) -> Response {
+async fn metrics(State(shared): SharedState, headers: HeaderMap) -> Response {
     let accepted = headers.get(header::ACCEPT).and_then(|accepted| accepted.to_str().ok());
     let format = Format::accepted(accepted.unwrap_or_default());
     let seen = shared.seen();
@@ -154,7 +154,7 @@ async fn metrics(State(shared): Here, headers: HeaderMap) -> Response {
 }
 
 /// Answers 200 while epochs come, and 503 before the first one and once they no longer come.
-async fn health(State(shared): Here) -> Response {
+async fn health(State(shared): SharedState) -> Response {
     let seen = shared.seen();
     let (Some(moment), Some(age)) = (&seen.latest, seen.age()) else { return not_yet() };
     let is_stale = is_stale(moment.head.next_epoch_s, age);
@@ -177,7 +177,7 @@ fn is_stale(next_epoch_s: f64, age: Duration) -> bool {
 
 /// Streams every epoch from now on. A viewer that cannot keep up misses epochs.
 async fn events(
-    State(shared): Here,
+    State(shared): SharedState,
     Extension(streams): Extension<Streams>,
     peer: Option<Extension<Peer>>,
 ) -> Response {
@@ -205,7 +205,7 @@ fn stream_of(
 /// Accepts an order from a client that presents the token, and answers when it is done. The
 /// token is checked before the body is read, so that no other client can keep a connection busy.
 async fn control(
-    State(shared): Here,
+    State(shared): SharedState,
     peer: Option<Extension<Peer>>,
     headers: HeaderMap,
     body: Body,

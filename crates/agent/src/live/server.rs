@@ -48,19 +48,19 @@ pub(super) struct Shared {
     pub(super) room: Semaphore,
     pub(super) orders: mpsc::Sender<OrderRequest>,
     viewers: Mutex<broadcast::Sender<Arc<str>>>,
-    seen: Mutex<Seen>,
+    seen: Mutex<LiveEpochs>,
 }
 
 /// The epochs so far.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct LiveEpochs {
     pub(super) latest: Option<Moment>,
     /// When the latest epoch arrived.
     arrived: Option<Instant>,
     pub(super) history: History,
 }
 
-impl Seen {
+impl LiveEpochs {
     /// Returns the time since the latest epoch arrived.
     pub(super) fn age(&self) -> Option<Duration> {
         self.arrived.map(|arrived| arrived.elapsed())
@@ -88,7 +88,7 @@ impl Shared {
     }
 
     /// Locks the observations.
-    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
+    pub(super) fn seen(&self) -> MutexGuard<'_, LiveEpochs> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

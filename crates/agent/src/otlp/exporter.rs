@@ -368,8 +368,8 @@ mod tests {
             notices.push(exporter.take_notice());
             exporter.results = others;
         }
-        let said: Vec<bool> = notices.iter().map(Option::is_some).collect();
-        assert_eq!(said, [true, false, true, false], "{notices:?}");
+        let has_notice: Vec<bool> = notices.iter().map(Option::is_some).collect();
+        assert_eq!(has_notice, [true, false, true, false], "{notices:?}");
         assert!(notices[0].as_ref().unwrap().contains("status 503"));
     }
 }

@@ -100,7 +100,7 @@ fn an_address_is_http_without_a_query() {
 fn serving(answer: Option<String>) -> (Server, std::sync::mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
-    let (sender, asked) = std::sync::mpsc::channel();
+    let (sender, received) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut held = Vec::new();
         for stream in listener.incoming() {
@@ -118,7 +118,7 @@ fn serving(answer: Option<String>) -> (Server, std::sync::mpsc::Receiver<String>
             }
         }
     });
-    (Server::parse(&base).unwrap(), asked)
+    (Server::parse(&base).unwrap(), received)
 }
 
 fn http(status: &str, body: &str) -> Option<String> {
@@ -129,17 +129,17 @@ fn http(status: &str, body: &str) -> Option<String> {
 
 /// Returns the first observation of a following thread from a server with this answer, and the
 /// request that it sent.
-fn first(answer: Option<String>, query: &str) -> (Gauge<lull_control::LatencySeen>, String) {
-    let (server, asked) = serving(answer);
+fn first(answer: Option<String>, query: &str) -> (Gauge<lull_control::LatencyObservation>, String) {
+    let (server, received) = serving(answer);
     let mut reported = follow(queries(server, query), None, PERIOD_MIN, in_process);
-    let asked = asked.recv().unwrap();
+    let received = received.recv().unwrap();
     loop {
         let seen = reported_now(&mut reported);
         match &seen {
             Err(why) if why.reason.contains("not answered yet") => {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            _ => return (seen, asked),
+            _ => return (seen, received),
         }
     }
 }
@@ -163,7 +163,7 @@ fn in_process(
     }
 }
 
-fn reported_now(reported: &mut Reported) -> Gauge<lull_control::LatencySeen> {
+fn reported_now(reported: &mut Reported) -> Gauge<lull_control::LatencyObservation> {
     reported.harvest(now())
 }
 
@@ -171,10 +171,10 @@ fn reported_now(reported: &mut Reported) -> Gauge<lull_control::LatencySeen> {
 fn a_query_reaches_the_server_unchanged_and_its_answer_the_loop() {
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
     let body = vector(&["0.25"]).replace(&NOW.to_string(), &time.to_string());
-    let (seen, asked) = first(http("200 OK", &body), "a{b=\"c d\"} + 1");
+    let (seen, received) = first(http("200 OK", &body), "a{b=\"c d\"} + 1");
     assert_eq!(seen.unwrap().tail(Percentile::P95), Some(Nanos::from_millis(250)));
-    let line = asked.lines().next().unwrap();
-    assert!(line.starts_with("GET /api/v1/query?query=a"), "{asked}");
+    let line = received.lines().next().unwrap();
+    assert!(line.starts_with("GET /api/v1/query?query=a"), "{received}");
     assert!(line.contains("%7B") && line.contains("%2B") && !line.contains("c d"), "{line}");
 }
 
@@ -214,15 +214,15 @@ fn any_bytes_of_a_server_are_an_answer_or_a_reason() {
 fn tail_load_and_age_are_queried_of_one_server_each_under_its_own_bound() {
     let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs_f64();
     let body = vector(&["0.25"]).replace(&NOW.to_string(), &time.to_string());
-    let (server, asked) = serving(http("200 OK", &body));
+    let (server, received) = serving(http("200 OK", &body));
     let all = Queries {
         load: Some("load".to_owned()),
         age: Some(("age".to_owned(), Nanos::from_secs(1))),
         ..queries(server, "tail")
     };
     let mut reported = follow(all, None, PERIOD_MIN, in_process);
-    let asked: Vec<String> = (0..4).map(|_| asked.recv().unwrap()).collect();
-    for (request, name) in asked.iter().zip(["age", "tail", "load", "age"]) {
+    let received: Vec<String> = (0..4).map(|_| received.recv().unwrap()).collect();
+    for (request, name) in received.iter().zip(["age", "tail", "load", "age"]) {
         assert!(request.contains(&format!("query={name} ")), "{request}");
     }
     let seen = reported_now(&mut reported).unwrap();

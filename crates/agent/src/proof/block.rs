@@ -43,7 +43,7 @@ impl Block {
         let length = epoch.seen.epoch;
         self.apps.resize_with(epoch.seen.apps.len(), AppSums::default);
         let seen = (0..).map(AppId).zip(&epoch.seen.apps);
-        let each = self.apps.iter_mut().zip(seen).zip(&epoch.standing.apps);
+        let each = self.apps.iter_mut().zip(seen).zip(&epoch.assessment.apps);
         for ((sums, (app, seen)), stand) in each {
             sums.disturbed += u64::from(!seen.alive || epoch.seen.restarted.contains(&app));
             let fresh = stand.tail.filter(|tail| !tail.stale);

@@ -72,8 +72,8 @@ fn more(values: &[f64], spread: Spread, figures: usize) -> Option<u64> {
         // All values are equal: there is no difference, or there are too few pairs yet.
         return (spread.mean != 0.0).then_some(least);
     }
-    let asked = normal_quantile(1.0 - LEVEL / 2.0 / figures.max(1) as f64);
-    let wanted = ((asked + normal_quantile(POWER)) * deviation / spread.mean).powi(2).ceil();
+    let critical = normal_quantile(1.0 - LEVEL / 2.0 / figures.max(1) as f64);
+    let wanted = ((critical + normal_quantile(POWER)) * deviation / spread.mean).powi(2).ceil();
     let more = (wanted - have).max(1.0);
     (more <= MORE_MAX).then(|| least.max(more as u64))
 }

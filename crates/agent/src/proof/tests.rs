@@ -2,7 +2,8 @@
 
 use super::*;
 use lull_control::{
-    AppSeen, EnergySeen, EnergySource, Epoch, LatencySeen, Observation, Plan, Standing,
+    AppObservation, Assessment, EnergyObservation, EnergySource, Epoch, LatencyObservation,
+    Observation, Plan,
 };
 use lull_measure::entropy::SystemEntropy;
 use lull_measure::{Joules, Latency, Missing};
@@ -19,22 +20,22 @@ fn apps() -> Vec<AppSpec> {
 fn epoch(millis: u64, energy: Result<f64, Missing>) -> Epoch {
     let why = Missing::because("test");
     let window: Latency = std::iter::repeat_n(Nanos::from_millis(millis), 100).collect();
-    let latency = Ok(LatencySeen { window, ..LatencySeen::default() });
+    let latency = Ok(LatencyObservation { window, ..LatencyObservation::default() });
     let second = Nanos::from_secs(1);
-    let lc = AppSeen { latency, ..AppSeen::unknown(&why) };
-    let energy = energy.map(|joules| EnergySeen {
+    let lc = AppObservation { latency, ..AppObservation::unknown(&why) };
+    let energy = energy.map(|joules| EnergyObservation {
         energy: Joules(joules),
         source: EnergySource::Measured("a meter".to_owned()),
     });
     let seen = Observation {
-        apps: vec![lc, AppSeen::unknown(&why)],
+        apps: vec![lc, AppObservation::unknown(&why)],
         energy,
         ..Observation::unknown(second, second, &why)
     };
     let entropy = SystemEntropy { lc: None, be: None, system: 0.0 };
-    let standing = Standing { apps: vec![lull_control::AppStanding::default(); 2], entropy };
+    let assessment = Assessment { apps: vec![lull_control::AppAssessment::default(); 2], entropy };
     let (plan, entries) = (Plan::keep(), Vec::new());
-    Epoch { number: 0, seen, standing, plan, entries, safe: false }
+    Epoch { number: 0, seen, assessment, plan, entries, safe: false }
 }
 
 fn block(millis: u64, energy: Result<f64, Missing>) -> Block {
@@ -98,8 +99,8 @@ fn energy_that_is_not_known_throughout_is_no_figure() {
     half.add(&epoch(10, missing()));
     half.add(&epoch(10, Ok(50.0)));
     assert_eq!((half.power_w(), half.energy_per_request_j(&apps())), (None, None));
-    let told = lines(&proof(&(0..8).map(pair).collect::<Vec<_>>()));
-    assert!(told.contains("Energy: not measured here: no meter."), "{told}");
+    let printed = lines(&proof(&(0..8).map(pair).collect::<Vec<_>>()));
+    assert!(printed.contains("Energy: not measured here: no meter."), "{printed}");
     let none = |_| Pair { off: block(20, missing()), on: block(10, missing()) };
     let text = lines(&proof(&(0..8).map(none).collect::<Vec<_>>()));
     for quantity in ["power", "energy per request"] {

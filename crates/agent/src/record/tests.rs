@@ -48,8 +48,8 @@ fn record_keeping(file: &Path, epochs: usize, keep: Option<Nanos>) -> Result<(),
     recorder.describe_apps(&apps)?;
     for _ in 0..epochs {
         let epoch = run.turn().unwrap();
-        let samples = samples(&apps, run.controller().state(), &epoch.seen, &epoch.standing);
-        recorder.write(&Moment {
+        let samples = samples(&apps, run.controller().state(), &epoch.seen, &epoch.assessment);
+        recorder.write(&EpochRecord {
             apps: &apps,
             epoch: &epoch,
             samples: &samples,

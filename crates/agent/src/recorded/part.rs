@@ -40,7 +40,7 @@ pub struct Phase {
 
 /// All epochs of one app in a part.
 #[derive(Debug, Clone, Default)]
-pub struct Whole {
+pub struct AppResult {
     /// All its requests.
     pub latency: Latency,
     /// Mean of its work per second.
@@ -49,7 +49,7 @@ pub struct Whole {
 
 /// The results of one part.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Found {
+pub struct PartResult {
     /// The policy, or what the phases are called.
     pub name: String,
     /// The record.
@@ -76,7 +76,7 @@ pub struct Found {
     pub space_time: SpaceTime,
 }
 
-impl Found {
+impl PartResult {
     /// The results of all parts of a record; the first `skip` of each phase is left out.
     ///
     /// # Errors
@@ -132,11 +132,11 @@ impl<'a> Part<'a> {
     }
 
     /// Every app over the whole part.
-    pub fn apps(&self, run: &Run) -> Vec<Whole> {
+    pub fn apps(&self, run: &Run) -> Vec<AppResult> {
         let epochs = || self.phases.iter().flatten();
         let of = |app: usize| {
             let latency = merged(app, epochs().copied());
-            let mut whole = Whole { latency, ..Whole::default() };
+            let mut whole = AppResult { latency, ..AppResult::default() };
             let rates = epochs().filter_map(|epoch| epoch.apps[app].progress_per_s);
             let rates: Vec<f64> = rates.collect();
             let mean = rates.iter().sum::<f64>() / rates.len() as f64;
@@ -148,12 +148,12 @@ impl<'a> Part<'a> {
 
     /// Its entropy, whole and by epoch, and its space-time, which is empty if `series` was not read
     /// with [`SpaceTime::METRICS`].
-    pub fn find(&self, run: &Run, series: &Series) -> Found {
+    pub fn find(&self, run: &Run, series: &Series) -> PartResult {
         let epochs: Vec<&EpochRow> = self.phases.iter().flatten().copied().collect();
         let solo = solo_rates(run);
         let whole = entropy(&run.apps, &solo, &epochs);
         let is_known = whole.lc.is_some() || whole.be.is_some();
-        Found {
+        PartResult {
             name: self.name.clone(),
             file: run.file.display().to_string(),
             cores: run.cores.0.len() as f64,

@@ -10,7 +10,7 @@ use crate::record::unpack;
 use anyhow::{Context, bail};
 use lull_control::{AppSpec, Machine};
 use lull_lab::PolicySource;
-use lull_lab::replay::{AppMoment, Moment, Recording, Steered};
+use lull_lab::replay::{RecordedAppEpoch, RecordedEpoch, Recording, Steered};
 use lull_measure::catalogue::{
     COMPLETED, CORE_UTILISATION, CPU, EPOCH, Metric, OFFERED, PROGRESS, RUN_QUEUE_WAIT, THREADS,
 };
@@ -43,7 +43,7 @@ pub struct Recorded {
 
 /// A request for a part of a record.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub struct RecordPart<'a> {
     /// The name of the part; may be absent if the record has only one.
     pub part: Option<&'a str>,
     /// Time that is left out at the beginning of every block.
@@ -56,7 +56,7 @@ impl Recorded {
     /// # Errors
     /// [`UsageError`] if it is not a record, damaged, too new, too old, or has no
     /// such part.
-    pub fn read(file: &Path, wanted: Wanted<'_>) -> anyhow::Result<Self> {
+    pub fn read(file: &Path, wanted: RecordPart<'_>) -> anyhow::Result<Self> {
         let Database { database, version } = open(file)?;
         let refuse = |why: String| UsageError(format!("{} {why}", file.display()));
         if version < WITH_REQUESTS {
@@ -121,7 +121,7 @@ impl Recorded {
 }
 
 /// One epoch with the phase it is of.
-type Row = (String, Moment);
+type Row = (String, RecordedEpoch);
 
 /// Returns the epochs by number, without their observations.
 fn epochs(database: &Connection) -> anyhow::Result<BTreeMap<i64, Row>> {
@@ -132,7 +132,7 @@ fn epochs(database: &Connection) -> anyhow::Result<BTreeMap<i64, Row>> {
     let mut query = database.prepare(&sql)?;
     let rows = query.query_map([], |row| {
         let length = Nanos::from_secs_f64(row.get::<_, Option<f64>>(2)?.unwrap_or(0.0).max(0.0));
-        Ok((row.get(0)?, (row.get(1)?, Moment { length, ..Moment::default() })))
+        Ok((row.get(0)?, (row.get(1)?, RecordedEpoch { length, ..RecordedEpoch::default() })))
     })?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
@@ -147,7 +147,7 @@ impl Filling<'_> {
     fn fill(mut self, database: &Connection, allowed: &AllowedCores) -> anyhow::Result<()> {
         let count = self.apps.len();
         self.epochs.values_mut().for_each(|(_, moment)| {
-            moment.apps.resize_with(count, AppMoment::default);
+            moment.apps.resize_with(count, RecordedAppEpoch::default);
         });
         self.gauges(database)?;
         self.latencies(database)?;
@@ -155,7 +155,7 @@ impl Filling<'_> {
         self.cores(database, allowed)
     }
 
-    fn at(&mut self, epoch: i64, app: &str) -> Option<&mut AppMoment> {
+    fn at(&mut self, epoch: i64, app: &str) -> Option<&mut RecordedAppEpoch> {
         let app = self.apps.iter().position(|spec| spec.name == app)?;
         self.epochs.get_mut(&epoch)?.1.apps.get_mut(app)
     }
@@ -239,9 +239,9 @@ fn part_of(
     epochs: BTreeMap<i64, Row>,
     policy: &str,
     wanted: Option<&str>,
-) -> Result<(String, Vec<Vec<Moment>>), String> {
+) -> Result<(String, Vec<Vec<RecordedEpoch>>), String> {
     let phases = in_phases(epochs.into_values());
-    let mut parts: BTreeMap<String, Vec<Vec<Moment>>> = BTreeMap::new();
+    let mut parts: BTreeMap<String, Vec<Vec<RecordedEpoch>>> = BTreeMap::new();
     for (phase, moments) in phases {
         let name = if phase == DRY_RUN { phase } else { name_of(&phase, policy) };
         parts.entry(name).or_default().push(moments);
@@ -271,7 +271,7 @@ fn acting(part: &str, notices: &mut Vec<String>) -> String {
 }
 
 /// Progress alone where it was not measured: the best epoch, as in `lull entropy`.
-fn fill_solo(apps: &mut [AppSpec], blocks: &[Vec<Moment>]) {
+fn fill_solo(apps: &mut [AppSpec], blocks: &[Vec<RecordedEpoch>]) {
     for (at, spec) in apps.iter_mut().enumerate().filter(|(_, app)| !app.is_latency_critical()) {
         let all = blocks.iter().flatten().filter_map(|moment| moment.apps[at].progress_per_s);
         let best = all.fold(0.0, f64::max);
@@ -279,8 +279,9 @@ fn fill_solo(apps: &mut [AppSpec], blocks: &[Vec<Moment>]) {
     }
 }
 
-fn settle(blocks: &[Vec<Moment>]) -> Nanos {
-    let length = |block: &Vec<Moment>| Nanos(block.iter().map(|moment| moment.length.0).sum());
+fn settle(blocks: &[Vec<RecordedEpoch>]) -> Nanos {
+    let length =
+        |block: &Vec<RecordedEpoch>| Nanos(block.iter().map(|moment| moment.length.0).sum());
     let shortest = blocks.iter().map(length).min().unwrap_or(Nanos::ZERO);
     shortest.scale(SETTLE).min(SETTLE_MOST)
 }
@@ -290,7 +291,8 @@ mod tests {
     use super::*;
 
     fn rows(phases: &[&str]) -> BTreeMap<i64, Row> {
-        let moment = || Moment { length: Nanos::from_millis(500), ..Moment::default() };
+        let moment =
+            || RecordedEpoch { length: Nanos::from_millis(500), ..RecordedEpoch::default() };
         (0..).zip(phases.iter().map(|phase| ((*phase).to_owned(), moment()))).collect()
     }
 

@@ -17,13 +17,13 @@ use std::sync::Arc;
 
 /// The areas of all apps that have any. They begin with [`AppAreas::start`].
 pub(super) struct AppAreas {
-    all: Vec<OfApp>,
+    all: Vec<ServerAreas>,
     /// The last order of an operator.
     order: Cell<Order>,
 }
 
 /// The areas of one app.
-struct OfApp {
+struct ServerAreas {
     id: AppId,
     app: String,
     plan: AreaPlan,
@@ -38,7 +38,7 @@ impl AppAreas {
     pub(super) fn new(config: &Config, apps: &[(AppHandle, Option<Watch>)]) -> Self {
         let both = (0u16..).map(AppId).zip(&config.apps).zip(apps);
         let all = both.filter_map(|((id, app), (_, watch))| {
-            Some(OfApp {
+            Some(ServerAreas {
                 id,
                 app: app.name.clone(),
                 // The config was checked when it was read.
@@ -136,7 +136,7 @@ impl AppAreas {
 
     /// Gives all threads their own cores back. Returns what the areas of each app have counted.
     pub(super) fn finish(self) -> BTreeMap<String, AreasSummary> {
-        let summary = |one: OfApp| Some((one.app, one.live?.finish()));
+        let summary = |one: ServerAreas| Some((one.app, one.live?.finish()));
         self.all.into_iter().filter_map(summary).collect()
     }
 }

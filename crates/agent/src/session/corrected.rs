@@ -16,7 +16,7 @@ impl Session {
     /// a template that is another match now has the references of its template again.
     pub(super) fn correct_references(&mut self, epoch: &mut Epoch) -> Result<(), RecordError> {
         let mut changed = self.reset_matches(epoch);
-        let found = self.references.note(self.control.plant().apps(), &epoch.standing);
+        let found = self.references.note(self.control.plant().apps(), &epoch.assessment);
         for (app, correction) in found {
             self.control.plant_mut().update_spec(app, |spec| correction.apply(spec));
             let name = self.apps()[app.index()].name.clone();

@@ -36,7 +36,7 @@ pub(super) struct Discovered {
     /// Indexed by template: its first app and its berths.
     templates: BTreeMap<usize, (usize, Berths)>,
     /// Workloads that have a berth, by number.
-    placed: BTreeMap<u64, Placed>,
+    placed: BTreeMap<u64, AssignedApp>,
     /// Workloads that wait for one, by number.
     waiting: BTreeMap<u64, Workload>,
     /// Findings of the current epoch, which are taken in at its end.
@@ -48,7 +48,7 @@ pub(super) struct Discovered {
     safe_cause: Option<String>,
 }
 
-struct Placed {
+struct AssignedApp {
     workload: Workload,
     berth: usize,
     app: AppId,
@@ -60,7 +60,7 @@ type Changed = BTreeMap<AppId, Option<Vec<Objective>>>;
 impl Discovered {
     pub(super) fn new(discovery: Box<dyn Discovery>, berths: AllBerths, config: &Config) -> Self {
         let first = |template| {
-            let is_of = |slot: crate::config::SlotOf| slot.template == template;
+            let is_of = |slot: crate::config::TemplateSlot| slot.template == template;
             config.apps.iter().position(|app| app.slot.is_some_and(is_of))
         };
         let each = berths.into_iter();
@@ -172,12 +172,12 @@ impl Discovered {
         };
         let app = AppId(u16::try_from(first + berth).unwrap_or(u16::MAX));
         changed.insert(app, workload.objectives.clone());
-        self.placed.insert(workload.id, Placed { workload, berth, app });
+        self.placed.insert(workload.id, AssignedApp { workload, berth, app });
     }
 
     fn remove(&mut self, id: u64, changed: &mut Changed) {
         self.waiting.remove(&id);
-        let Some(Placed { workload, berth, app }) = self.placed.remove(&id) else { return };
+        let Some(AssignedApp { workload, berth, app }) = self.placed.remove(&id) else { return };
         if let Some((_, berths)) = self.templates.get(&workload.template) {
             berths.free(berth);
         }
@@ -246,7 +246,8 @@ impl Discovered {
     }
 
     fn report_knob(&mut self, knob: &Knob, kind: ReportKind, text: String) {
-        let of = |(id, placed): (&u64, &Placed)| (knob.app() == Some(placed.app)).then_some(*id);
+        let of =
+            |(id, placed): (&u64, &AssignedApp)| (knob.app() == Some(placed.app)).then_some(*id);
         if let Some(id) = self.placed.iter().find_map(of) {
             self.report(id, kind, text);
         }
@@ -254,7 +255,7 @@ impl Discovered {
 
     /// Replaces the objectives of apps by those of the workloads that have them.
     pub(super) fn respecify(&self, specs: &mut [AppSpec]) {
-        for Placed { workload, app, .. } in self.placed.values() {
+        for AssignedApp { workload, app, .. } in self.placed.values() {
             if let (Some(own), Some(spec)) = (&workload.objectives, specs.get_mut(app.index())) {
                 spec.objectives.clone_from(own);
             }
@@ -297,7 +298,7 @@ impl Session {
             let name = &self.config.apps[app.index()].name;
             let workload = discovered.workload_of(app).cloned();
             let pod = workload.as_ref().and_then(|workload| workload.pod.as_deref());
-            let is_other_pod = self.berthed.assign(app, name, pod);
+            let is_other_pod = self.pod_apps.assign(app, name, pod);
             if is_other_pod {
                 // The counters of an app that is a pod are the pod's.
                 self.totals.forget(name);

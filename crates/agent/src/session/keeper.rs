@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 /// A store and the subject of its findings.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct FindingsStore {
     /// The store.
     pub(super) path: PathBuf,
     /// The app, machine and objective of the findings.
@@ -25,16 +25,16 @@ pub(super) struct Place {
 
 /// Stores findings.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct FindingsWriter {
     /// The store; without one nothing is stored.
-    place: Option<Place>,
+    place: Option<FindingsStore>,
     /// Findings to be written when the session is closed, one for loads that are near each other.
     waiting: Vec<Discovery>,
     notices: RefCell<Vec<String>>,
 }
 
-impl Keeper {
-    pub(super) fn new(place: Option<Place>) -> Self {
+impl FindingsWriter {
+    pub(super) fn new(place: Option<FindingsStore>) -> Self {
         Self { place, waiting: Vec::new(), notices: RefCell::default() }
     }
 
@@ -91,7 +91,7 @@ impl Keeper {
     /// Writes one finding. The store is opened for each write, so that a store that was damaged
     /// meanwhile is detected and not changed.
     fn write(&self, one: &Discovery) -> Result<(), String> {
-        let Some(Place { path, subject }) = &self.place else { return Ok(()) };
+        let Some(FindingsStore { path, subject }) = &self.place else { return Ok(()) };
         let written = Store::open(path).and_then(|store| match one.trials {
             0 => store.keep_seen(subject, one),
             _ => store.keep_found(subject, one),
@@ -175,12 +175,12 @@ mod tests {
         MemoryPlant::new(4, Vec::new()).machine().clone()
     }
 
-    fn place(directory: &tempfile::TempDir) -> Place {
+    fn place(directory: &tempfile::TempDir) -> FindingsStore {
         let bound = Nanos::from_millis(10);
         let spec = AppSpec::latency_critical("a", Percentile::P95, bound);
         let space = Space::from_machine(&machine(), &[spec], &[Capability::Cores]).unwrap();
         let subject = Subject::new(&machine(), "a", Percentile::P95, bound, &space);
-        Place { path: directory.path().join("spots.sqlite"), subject }
+        FindingsStore { path: directory.path().join("spots.sqlite"), subject }
     }
 
     fn found(rate_per_s: f64, cores: u16, trials: u32) -> Discovery {
@@ -209,7 +209,7 @@ mod tests {
         probability: 0.99,
     };
 
-    fn known_settings(place: &Place) -> Vec<KnownSetting> {
+    fn known_settings(place: &FindingsStore) -> Vec<KnownSetting> {
         Store::open(&place.path).unwrap().known_settings(&place.subject).unwrap()
     }
 
@@ -217,7 +217,7 @@ mod tests {
     fn the_end_of_a_search_is_kept_at_once_and_what_is_seen_again_at_the_end() {
         let directory = tempfile::tempdir().unwrap();
         let place = place(&directory);
-        let mut keeper = Keeper::new(Some(place.clone()));
+        let mut keeper = FindingsWriter::new(Some(place.clone()));
         let (epoch, none) = (epoch(), BTreeSet::new());
         keeper.take(vec![found(100.0, 2, 12)], &epoch, &none);
         let kept = KnownSetting { rate_per_s: 100.0, values: vec![2.0], evidence: EVIDENCE };
@@ -243,13 +243,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let place = place(&directory);
         let (epoch, none) = (epoch(), BTreeSet::new());
-        let mut keeper = Keeper::new(Some(place.clone()));
+        let mut keeper = FindingsWriter::new(Some(place.clone()));
         keeper.take(vec![found(100.0, 3, 0)], &epoch, &none);
         Store::open(&place.path).unwrap().keep_found(&place.subject, &found(100.0, 1, 9)).unwrap();
         assert!(keeper.close().is_empty());
         assert_eq!(known_settings(&place)[0].values, [1.0]);
         // A search that ends later replaces it, and one that found nothing takes it back.
-        let mut keeper = Keeper::new(Some(place.clone()));
+        let mut keeper = FindingsWriter::new(Some(place.clone()));
         keeper.take(vec![found(100.0, 2, 5)], &epoch, &none);
         assert_eq!(known_settings(&place)[0].values, [2.0]);
         keeper.take(vec![Discovery { meets: false, ..found(100.0, 4, 5) }], &epoch, &none);
@@ -305,12 +305,12 @@ mod tests {
     fn what_was_not_in_force_is_not_kept_and_no_store_is_made_without_one() {
         let directory = tempfile::tempdir().unwrap();
         let place = place(&directory);
-        let mut keeper = Keeper::new(Some(place.clone()));
+        let mut keeper = FindingsWriter::new(Some(place.clone()));
         let lost = BTreeSet::from([Knob::Cores(AppId(0))]);
         keeper.take(vec![found(100.0, 2, 12)], &epoch(), &lost);
         assert!(keeper.close()[0].contains("another program"), "the notice names the cause");
         assert!(!place.path.exists());
-        let mut nowhere = Keeper::new(None);
+        let mut nowhere = FindingsWriter::new(None);
         nowhere.take(vec![found(100.0, 2, 12)], &epoch(), &BTreeSet::new());
         assert!(nowhere.close().is_empty());
     }
@@ -319,7 +319,7 @@ mod tests {
     fn a_result_that_could_not_be_written_is_written_at_the_end_with_what_it_refuted() {
         let directory = tempfile::tempdir().unwrap();
         let place = place(&directory);
-        let mut keeper = Keeper::new(Some(place.clone()));
+        let mut keeper = FindingsWriter::new(Some(place.clone()));
         std::fs::write(&place.path, "this was a database once").unwrap();
         let result = Discovery { refuted: vec![vec![1.0]], ..found(100.0, 2, 12) };
         keeper.take(vec![result], &epoch(), &BTreeSet::new());
@@ -335,11 +335,11 @@ mod tests {
     fn a_store_that_is_damaged_meanwhile_is_reported_and_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let place = place(&directory);
-        let mut keeper = Keeper::new(Some(place.clone()));
+        let mut keeper = FindingsWriter::new(Some(place.clone()));
         std::fs::write(&place.path, "this was a database once").unwrap();
         keeper.take(vec![found(100.0, 2, 12)], &epoch(), &BTreeSet::new());
-        let told = keeper.take_notices();
-        assert!(told[0].contains("not a store of `lull tune`"), "{told:?}");
+        let reported = keeper.take_notices();
+        assert!(reported[0].contains("not a store of `lull tune`"), "{reported:?}");
         assert_eq!(keeper.close().len(), 1, "tried once more at the end");
         assert_eq!(std::fs::read_to_string(&place.path).unwrap(), "this was a database once");
     }

@@ -6,13 +6,13 @@ pub(super) mod outside;
 pub(super) mod sources;
 
 use super::areas::AppAreas;
-use super::berthed::Berthed;
 use super::discovered::{AllBerths, Discovered, berths_of};
 use super::gates::Gates;
-use super::keeper::Keeper;
+use super::keeper::FindingsWriter;
+use super::pod_apps::PodApps;
 use super::policy::{limits_error, policy_of, rebuild_of, remember, shadow_of, shadow_policy};
 use super::{Session, Steered, reference};
-use crate::admission::{Post, Threads};
+use crate::admission::{AdmissionSetup, AdmissionSetups, Threads};
 use crate::config::{AppSection, Config, LatencySource, OwnPolicy, PolicyRole};
 use crate::discovery::Discovery;
 use crate::frontend::Frontend;
@@ -23,7 +23,7 @@ use crate::live::BoundServer;
 use crate::record::Recorder;
 use anyhow::Context;
 use checks::{check_kernel, check_own, check_pids, check_present};
-use launch::{FoundBy, Launcher, Surroundings, registrar_of};
+use launch::{Launcher, Surroundings, TemplateSources, registrar_of};
 use lull_control::{
     ControlLoop, Controller, Machine, Plant, PlantError, ReferenceCheck, Rng, Totals,
 };
@@ -31,7 +31,7 @@ use lull_host::HostError;
 use lull_host::apps::{AppHandle, Ended, GRACE};
 use lull_host::gauges::push::{PushGauge, PushSocket};
 use lull_host::guard::{GuardCommand, GuardHandle, Ledger, Patience, StateDir};
-use lull_host::oncall::{GATE_MEANS, Runtime, Watch};
+use lull_host::oncall::{GATE_MEANS, Watch};
 use lull_host::plant::{HostConfig, HostPlant, Stop};
 use lull_host::register::Registrar;
 use lull_host::sys::memory::{self, ProgramPages};
@@ -90,11 +90,11 @@ struct SessionParts {
     server: Option<BoundServer>,
     frontend: Frontend,
     library: Option<Library>,
-    posts: Vec<(String, Post, Arc<Runtime>)>,
+    setups: AdmissionSetups,
     gates: Gates,
     areas: AppAreas,
     berths: AllBerths,
-    berthed: Berthed,
+    pod_apps: PodApps,
     launcher: Launcher,
 }
 
@@ -194,8 +194,7 @@ impl<'a> Agent<'a> {
 
     /// Reads the store before anything is started, so that a broken file fails early.
     fn check_store(&self, machine: &Machine) -> anyhow::Result<()> {
-        remember(&mut self.config.clone(), machine, &self.config.specs(), &|_| {})?;
-        Ok(())
+        remember(&mut self.config.clone(), machine, &self.config.specs(), &|_| {}).map(drop)
     }
 
     /// Checks the config against the machine, starts the apps, measures references, and
@@ -218,11 +217,11 @@ impl<'a> Agent<'a> {
         let listeners = Listeners { page: server.as_ref(), otlp: otlp.as_ref() };
         let started = self.start_apps(place, &roots, &socket, &stop, listeners)?;
         let Started { ledger, guard, push, frontend, apps, library, registrar, berths } = started;
-        let (posts, gates) = (self.posts(&apps), self.gates(&apps));
+        let (setups, gates) = (self.setups(&apps), self.gates(&apps));
         let areas = AppAreas::new(&self.config, &apps);
-        let berthed = Berthed::new(frontend.clone(), &self.config);
+        let pod_apps = PodApps::new(frontend.clone(), &self.config);
         let plant = HostPlant::new(HostConfig {
-            apps: self.host_apps(apps, &machine, &roots, &berthed),
+            apps: self.host_apps(apps, &machine, &roots, &pod_apps),
             push: Some(push),
             power,
             ledger,
@@ -245,7 +244,7 @@ impl<'a> Agent<'a> {
                 return Err(with_stop_context(error));
             }
         };
-        let around = SessionParts {
+        let parts = SessionParts {
             roots,
             recorder,
             guard,
@@ -253,14 +252,14 @@ impl<'a> Agent<'a> {
             server,
             frontend,
             library,
-            posts,
+            setups,
             gates,
             areas,
             berths,
-            berthed,
+            pod_apps,
             launcher: self.launcher(&socket),
         };
-        let session = self.control(plant, around)?;
+        let session = self.control(plant, parts)?;
         // Most of what a start needs is not needed again.
         memory::return_freed();
         ProgramPages::find().release();
@@ -312,18 +311,17 @@ impl<'a> Agent<'a> {
         Ok(())
     }
 
-    fn control(self, plant: HostPlant, around: SessionParts) -> anyhow::Result<Session> {
-        let SessionParts { roots, mut recorder, guard, loads, server, frontend, .. } = around;
-        let SessionParts { library, posts, gates, mut areas, berths, berthed, launcher, .. } =
-            around;
+    fn control(self, plant: HostPlant, parts: SessionParts) -> anyhow::Result<Session> {
+        let SessionParts { roots, mut recorder, guard, loads, server, frontend, gates, .. } = parts;
+        let SessionParts { library, setups, mut areas, berths, pod_apps, launcher, .. } = parts;
         guard.beat(Patience::Long)?;
-        let admission_controllers = self.start_admission(posts)?;
+        let admission_controllers = self.start_admission(setups)?;
         areas.start(self.dry_run, self.say)?;
         let (mut config, discovery) = (self.config, self.discovery);
         let discovered = discovery.map(|it| Discovered::new(it, berths, &config));
         let place = remember(&mut config, plant.machine(), plant.apps(), self.say)?;
         // A dry run applies no settings, so its measurements must not be stored as findings.
-        let keeper = Keeper::new(place.filter(|_| !self.dry_run));
+        let keeper = FindingsWriter::new(place.filter(|_| !self.dry_run));
         let policy = policy_of(&config, plant.machine(), plant.apps())?;
         let rules = config.rules(self.dry_run);
         let shadow = shadow_of(&config, &rules, &plant)?;
@@ -363,7 +361,7 @@ impl<'a> Agent<'a> {
             totals: Totals::default(),
             exporter,
             discovered,
-            berthed,
+            pod_apps,
             admission_controllers,
             gates,
             areas,
@@ -373,13 +371,13 @@ impl<'a> Agent<'a> {
     }
 
     /// Returns the apps whose gates have an admission controller.
-    fn posts(&self, apps: &[(AppHandle, Option<Watch>)]) -> Vec<(String, Post, Arc<Runtime>)> {
-        let both = self.config.apps.iter().zip(apps);
-        let post = |(app, (_, watch)): (&AppSection, &(AppHandle, Option<Watch>))| {
-            let post = Post { seed: self.config.agent.seed(), ..app.post().ok()?? };
-            Some((app.name.clone(), post, watch.as_ref()?.runtime()))
+    fn setups(&self, apps: &[(AppHandle, Option<Watch>)]) -> AdmissionSetups {
+        let setup = |(app, (_, watch)): (&AppSection, &(AppHandle, Option<Watch>))| {
+            let setup =
+                AdmissionSetup { seed: self.config.agent.seed(), ..app.admission_setup().ok()?? };
+            Some((app.name.clone(), setup, watch.as_ref()?.runtime()))
         };
-        both.filter_map(post).collect()
+        self.config.apps.iter().zip(apps).filter_map(setup).collect()
     }
 
     /// Returns the gates of all servers that have the library.
@@ -387,25 +385,22 @@ impl<'a> Agent<'a> {
         let mut gates = Gates::default();
         for (app, (_, watch)) in self.config.apps.iter().zip(apps) {
             let Some(watch) = watch else { continue };
-            let post = app.post().ok().flatten().filter(|_| !self.dry_run);
-            gates.add(&app.name, &watch.runtime(), post.as_ref().map(|post| post.name.as_str()));
+            let setup = app.admission_setup().ok().flatten().filter(|_| !self.dry_run);
+            gates.add(&app.name, &watch.runtime(), setup.as_ref().map(|setup| setup.name.as_str()));
         }
         gates
     }
 
     /// Starts the admission controllers; a dry run starts none.
-    fn start_admission(&self, posts: Vec<(String, Post, Arc<Runtime>)>) -> anyhow::Result<Threads> {
+    fn start_admission(&self, setups: AdmissionSetups) -> anyhow::Result<Threads> {
         let mut admission_controllers = Threads::default();
-        for (app, post, runtime) in posts {
+        for (app, setup, runtime) in setups {
             if self.dry_run {
-                let name = &post.name;
-                (self.say)(&format!(
-                    "{app}: a dry run does not start {name}, and its gate is open"
-                ));
+                let name = &setup.name;
+                (self.say)(&format!("{app}: a dry run does not start {name}; its gate is open"));
             } else {
-                admission_controllers.start(&app, &post, runtime).with_context(|| {
-                    format!("app `{app}`: its admission controller cannot be started")
-                })?;
+                let why = || format!("app `{app}`: its admission controller cannot be started");
+                admission_controllers.start(&app, &setup, runtime).with_context(why)?;
             }
         }
         Ok(admission_controllers)
@@ -429,7 +424,7 @@ impl<'a> Agent<'a> {
         let push = PushGauge::fed_by(frontend.push_source(push), &self.config.specs());
         let library = self.library()?;
         let berths = berths_of(&self.config);
-        let found_by = FoundBy { registrar: registrar.as_ref(), berths: &berths };
+        let found_by = TemplateSources { registrar: registrar.as_ref(), berths: &berths };
         let mut started: Vec<(AppHandle, Option<Watch>)> = Vec::new();
         let mut slots = VecDeque::new();
         for app in &self.config.apps {

@@ -1,7 +1,7 @@
 //! The policies of a session, built from its config: the one that acts, the
 //! search that it describes, and the shadow.
 
-use super::keeper::Place;
+use super::keeper::FindingsStore;
 use super::shadow::Shadow;
 use crate::config::Config;
 use crate::located::InputError;
@@ -99,7 +99,7 @@ pub(super) fn remember(
     machine: &Machine,
     apps: &[AppSpec],
     say: &dyn Fn(&str),
-) -> anyhow::Result<Option<Place>> {
+) -> anyhow::Result<Option<FindingsStore>> {
     let has_search = search_of(config).is_ok();
     let Some(path) = config.agent.spots.clone().filter(|_| has_search) else { return Ok(None) };
     let Tuning { space, protocol, .. } = tuning_of(config, machine, apps)?;
@@ -140,7 +140,7 @@ pub(super) fn remember(
     if let toml::Value::Array(known) = known {
         known.extend(entries);
     }
-    Ok(Some(Place { path, subject }))
+    Ok(Some(FindingsStore { path, subject }))
 }
 
 /// An entry of the policy's key `known`.

@@ -5,7 +5,7 @@
 //! latency-critical app's ideal tail is measured under load with every best-effort app paused.
 //! Only apps that Lull started are paused.
 
-use crate::config::{Config, Reference, Where};
+use crate::config::{AppOrigin, Config, Reference};
 use crate::located::InputError;
 use crate::text::number;
 use anyhow::bail;
@@ -30,7 +30,7 @@ pub(super) fn check(config: &Config) -> Result<(), InputError> {
     });
     let Some(key) = needs_quiet else { return Ok(()) };
     let foreign = config.apps.iter().find(|app| {
-        let is_started = matches!(app.place(), Ok(Where::Start(_)));
+        let is_started = matches!(app.origin(), Ok(AppOrigin::Start(_)));
         app.class == lull_control::Class::BestEffort && !is_started
     });
     match foreign {

@@ -192,7 +192,7 @@ impl Session {
         let specs = self.apps().to_vec();
         if !exchange.is_empty() {
             let names = specs.iter().map(|spec| spec.name.clone()).collect();
-            self.berthed.frontend().set_apps(names);
+            self.pod_apps.frontend().set_apps(names);
             let added = exchange.arriving.iter();
             let added = added.map(|(app, _)| (*app, specs[app.index()].clone()));
             let added: Vec<(AppId, AppSpec)> = added.collect();

@@ -6,7 +6,7 @@
 
 use lull_control::journal::{Entry, Event};
 use lull_control::{
-    AppSpec, Applied, Controller, Got, LimitsError, Observation, Outcome, Plant, Policy,
+    AppSpec, Applied, ApplyOutcome, Controller, LimitsError, Observation, Outcome, Plant, Policy,
     RebuildPolicy, Rng, Rules,
 };
 use rand::SeedableRng;
@@ -51,8 +51,10 @@ impl Shadow {
     /// Returns its decisions after this epoch, and the ones that the limits would have held back.
     pub(super) fn turn(&mut self, seen: &Observation) -> Vec<Entry> {
         let turn = self.controller.turn(seen, &mut self.rng);
-        let had =
-            |wanted: &lull_control::Setting| Outcome { wanted: wanted.clone(), got: Got::Done };
+        let had = |wanted: &lull_control::Setting| Outcome {
+            wanted: wanted.clone(),
+            got: ApplyOutcome::Done,
+        };
         let applied = Applied { outcomes: turn.changes.iter().map(had).collect() };
         let (_, mut entries) = self.controller.conclude(turn, applied);
         // Effects would compare its expectations with the actions of another policy, and the other
@@ -97,13 +99,13 @@ mod tests {
         let rules = Rules { dry_run: true, ..Rules::default() };
         let mut shadow = Shadow::new("grows", Box::new(Grows(0)), rules, &plant, 1).unwrap();
         let before = plant.settings();
-        let mut said = Vec::new();
+        let mut lines = Vec::new();
         for _ in 0..6 {
             let seen = plant.observe(Nanos::from_millis(500)).unwrap();
-            said.extend(shadow.turn(&seen));
+            lines.extend(shadow.turn(&seen));
         }
         assert_eq!(plant.settings(), before);
-        let from: Vec<usize> = said
+        let from: Vec<usize> = lines
             .iter()
             .map(|entry| match &entry.event {
                 Event::Decision(decision) => match &decision.from {

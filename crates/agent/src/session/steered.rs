@@ -44,7 +44,7 @@ impl Steered {
         }
     }
 
-    fn act(&mut self, paused: bool) {
+    fn set_paused(&mut self, paused: bool) {
         self.paused = paused;
         self.acts += 1;
     }
@@ -68,7 +68,7 @@ impl Session {
         if !self.control.controller().is_paused() {
             self.control.pause();
             self.order(Order::Pause);
-            self.steered.act(true);
+            self.steered.set_paused(true);
         }
         "paused: knobs stay as they are".to_owned()
     }
@@ -77,7 +77,7 @@ impl Session {
         if self.control.controller().is_paused() {
             self.control.resume();
             self.order(Order::Resume);
-            self.steered.act(false);
+            self.steered.set_paused(false);
         }
         format!("{} is followed", self.steered.policy())
     }
@@ -86,9 +86,9 @@ impl Session {
         self.order(Order::Open);
         let restored = self.control.restore();
         let left = self.control.plant().unrestored(&restored);
-        let answer = but("all knobs are restored, and the policy is paused", &left);
+        let answer = with_unrestored("all knobs are restored, and the policy is paused", &left);
         self.control.note(OperatorAct::Restored { left });
-        self.steered.act(true);
+        self.steered.set_paused(true);
         answer
     }
 
@@ -99,18 +99,18 @@ impl Session {
         let policy = policy.map_err(|error| error.to_string())?;
         let left = self.switch(name, policy);
         self.pace_by(name);
-        let done = but(&format!("{name} is followed"), &left);
+        let done = with_unrestored(&format!("{name} is followed"), &left);
         self.control.note(OperatorAct::Switched { to: name.to_owned(), left });
         if self.control.controller().is_paused() {
             self.control.resume();
             self.order(Order::Resume);
         }
-        self.steered.act(false);
+        self.steered.set_paused(false);
         Ok(done)
     }
 }
 
-fn but(done: &str, left: &[String]) -> String {
+fn with_unrestored(done: &str, left: &[String]) -> String {
     match left {
         [] => done.to_owned(),
         left => format!("{done}, but not restored: {}", left.join("; ")),
@@ -125,10 +125,10 @@ mod tests {
     fn phases_are_numbered_by_policy_once_an_operator_intervenes() {
         let mut steered = Steered::new("arq");
         assert_eq!(steered.phase("on"), "on");
-        steered.act(true);
+        steered.set_paused(true);
         assert_eq!(steered.phase("on"), "paused-1");
         steered.follow("tide");
-        steered.act(false);
+        steered.set_paused(false);
         assert_eq!(steered.phase("on"), "tide-2");
     }
 }

@@ -1,6 +1,6 @@
 //! The work of an app's requests, fitted to a record of a run.
 
-use crate::recorded::{Recorded, Wanted};
+use crate::recorded::{RecordPart, Recorded};
 use lull_lab::progress::Progress;
 use lull_lab::replay::{Effort, Replay};
 use lull_measure::Nanos;
@@ -19,7 +19,7 @@ pub(super) struct Demand {
 /// # Errors
 /// The reason why the record cannot be used for this app.
 pub(super) fn fitted(record: &Path, app: &str) -> Result<Demand, String> {
-    let recorded = Recorded::read(record, Wanted { part: None, skip: None })
+    let recorded = Recorded::read(record, RecordPart { part: None, skip: None })
         .map_err(|error| format!("{error:#}"))?;
     let apps = &recorded.recording.apps;
     let Some(number) = apps.iter().position(|spec| spec.name == app) else {

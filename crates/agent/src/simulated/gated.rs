@@ -226,10 +226,11 @@ impl<'a> GatedApp<'a> {
     /// # Errors
     /// The key of `gate` at fault, and the reason.
     pub(super) fn keeper(&self) -> Result<GateKeeper, (&'static str, String)> {
-        if let Some(post) = self.app.post()? {
-            let promises = self.promised(&post.promises);
-            let server = LiveServer { objectives: post.asked, promises, workers: post.workers };
-            return Ok(GateKeeper { name: post.name, config: post.keys, server: Some(server) });
+        if let Some(setup) = self.app.admission_setup()? {
+            let promises = self.promised(&setup.promises);
+            let server =
+                LiveServer { objectives: setup.objectives, promises, workers: setup.workers };
+            return Ok(GateKeeper { name: setup.name, config: setup.keys, server: Some(server) });
         }
         let Settings { cap, batch, isr_delay_ns, .. } =
             self.app.gate_settings()?.unwrap_or_default();
@@ -284,8 +285,8 @@ impl<'a> GatedApp<'a> {
             (
                 has_classes && self.client.classes.is_empty(),
                 "client_class",
-                "is left out, and turns go round all simulated clients: say how many of them are \
-                 of which class, classes = { NAME = 8 } in the app's [[client]]",
+                "is left out, so that turns go round all simulated clients: give the clients of \
+                 each class, as classes = { NAME = 8 }, in the app's [[client]]",
             ),
             (
                 !self.app.promise.is_empty(),

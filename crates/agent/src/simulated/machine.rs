@@ -331,9 +331,9 @@ mod tests {
         let card = described.model.card.unwrap();
         assert_eq!((card.delay_max, card.delay_step), (Nanos(1_022_000), Nanos(2_000)));
         let notes = &described.notes;
-        let said = |at| notes.iter().find(|(key, _)| key == at).map(|(_, why)| why.as_str());
-        assert!(said("nic[0].name").unwrap().contains("an interrupt takes"), "{notes:?}");
-        assert!(said("nic[1].name").unwrap().starts_with("is left out"), "{notes:?}");
+        let note_for = |at| notes.iter().find(|(key, _)| key == at).map(|(_, why)| why.as_str());
+        assert!(note_for("nic[0].name").unwrap().contains("an interrupt takes"), "{notes:?}");
+        assert!(note_for("nic[1].name").unwrap().starts_with("is left out"), "{notes:?}");
         assert_eq!(describe(cores).unwrap().model.card, None);
     }
 

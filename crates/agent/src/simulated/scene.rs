@@ -7,7 +7,7 @@ use super::{Simulated, left_out, load, machine};
 use crate::config::{AppSection, ClientSection, EPOCH_MIN, MemorySection};
 use crate::located::InputError;
 use lull_control::{AppSpec, EpochRule, LatencyOf};
-use lull_lab::scenario::{ConnectionGroup, GateKeeper, GateKeepers, NodeScene, Wrong};
+use lull_lab::scenario::{ConnectionGroup, GateKeeper, GateKeepers, InvalidKey, NodeScene};
 use lull_measure::Nanos;
 use lull_sim::machine::{Activity, ClosedClients, MachineApp, MachineModel};
 use lull_sim::model::Distribution;
@@ -298,7 +298,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Converts an error of the simulator to one at the key of the file.
-    pub(super) fn locate(&self, wrong: &Wrong) -> InputError {
+    pub(super) fn locate(&self, wrong: &InvalidKey) -> InputError {
         let simulated = self.simulated;
         let why = wrong.message.clone();
         let key = wrong.key.as_str();

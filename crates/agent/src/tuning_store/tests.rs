@@ -57,13 +57,13 @@ fn ended_search() -> Search {
     let mut search = search();
     let mut rng = lull_control::Rng::seed_from_u64(1);
     while let Some(next) = search.ask(&mut rng) {
-        let came = read(&search, &next.place);
-        search.tell(next.place, Ok(came));
+        let outcome = read(&search, &next.place);
+        search.tell(next.place, Ok(outcome));
     }
     for _ in 0..2 {
         let slow = Place(vec![0]);
-        let came = read(&search, &slow);
-        search.tell(slow, Ok(came));
+        let outcome = read(&search, &slow);
+        search.tell(slow, Ok(outcome));
     }
     search
 }

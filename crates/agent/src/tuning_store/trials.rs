@@ -26,8 +26,11 @@ impl Store {
         let rows = statement
             .query_map(of, |row| Ok((row.get::<_, String>(5)?, row.get::<_, String>(6)?)))?;
         rows.map(|row| {
-            let (place, came) = row?;
-            Ok(Trial { place: serde_json::from_str(&place)?, came: serde_json::from_str(&came)? })
+            let (place, outcome) = row?;
+            Ok(Trial {
+                place: serde_json::from_str(&place)?,
+                outcome: serde_json::from_str(&outcome)?,
+            })
         })
         .collect()
     }
@@ -122,11 +125,11 @@ impl Store {
         key: &Key,
         number: usize,
         place: &Place,
-        came: &Result<Reading, Refusal>,
+        outcome: &Result<Reading, Refusal>,
     ) -> anyhow::Result<()> {
-        let (place, came) = (serde_json::to_string(place)?, serde_json::to_string(came)?);
+        let (place, outcome) = (serde_json::to_string(place)?, serde_json::to_string(outcome)?);
         let Subject { machine, app, .. } = &key.subject;
-        let row = params![machine, app, key.bin, key.search, number as i64, place, came];
+        let row = params![machine, app, key.bin, key.search, number as i64, place, outcome];
         let sql = "INSERT OR REPLACE INTO trial VALUES (?, ?, ?, ?, ?, ?, ?, unixepoch())";
         self.connection.execute(sql, row).with_context(|| self.unwritable())?;
         Ok(())

@@ -7,7 +7,7 @@ use super::super::stats::Summary;
 use super::Report;
 use super::contest::{BARE, COUNTING, Load, Served, Setting, counting, in_turn};
 use super::database::{self, Database};
-use super::ran::Ran;
+use super::ran::LoadRun;
 use anyhow::{Context as _, Result, anyhow};
 use lull_host::bpf::{Division, Watch};
 use lull_measure::Nanos;
@@ -65,8 +65,8 @@ const ADDED_MAX_MS: f64 = 1.5;
 
 /// A run, and the time that it left of the server's core.
 #[derive(Debug, Clone, PartialEq)]
-struct Seen {
-    ran: Ran,
+struct BatchRun {
+    ran: LoadRun,
     cpu_us: f64,
     opportunity: f64,
 }
@@ -109,13 +109,13 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-fn run(server: &Database, core: usize) -> Result<Seen> {
+fn run(server: &Database, core: usize) -> Result<BatchRun> {
     let _pinned = PinnedServer::to(server.pid(), core)?;
     let counted = || counted(server.pid(), core);
     let load = || server.load_at(LOAD, RUN_S, QUERIES_PER_S);
     let (ran, (cpu_s, opportunity)) = counting(counted, load)?;
     let cpu_us = cpu_s * 1e6 / COUNTING.as_secs_f64() / ran.queries_per_s;
-    Ok(Seen { ran, cpu_us, opportunity })
+    Ok(BatchRun { ran, cpu_us, opportunity })
 }
 
 /// A server's CPU time, and the C6 opportunity of its core, for a while; without
@@ -140,12 +140,12 @@ fn what(figure: &str) -> String {
     format!("{QUERIES_PER_S} point selects/s, {} connections: {figure}", LOAD.connections)
 }
 
-fn p50(seen: &Seen) -> f64 {
+fn p50(seen: &BatchRun) -> f64 {
     seen.ran.quantile_ms(0.5)
 }
 
-fn figures(setting: &Setting, seen: &[Seen], report: &mut Report) {
-    let mut row = |figure: &str, unit: &'static str, of: &dyn Fn(&Seen) -> f64| {
+fn figures(setting: &Setting, seen: &[BatchRun], report: &mut Report) {
+    let mut row = |figure: &str, unit: &'static str, of: &dyn Fn(&BatchRun) -> f64| {
         let what = what(&format!("{figure}, {}", setting.name));
         report.reported(&what, Summary::new(seen.iter().map(of)), unit);
     };
@@ -156,8 +156,8 @@ fn figures(setting: &Setting, seen: &[Seen], report: &mut Report) {
     row("CPU a query (/proc/PID/stat)", "us", &|one| one.cpu_us);
 }
 
-fn bounds(setting: &Setting, resting: &[Seen], bare: &[Seen], report: &mut Report) {
-    let both = |change: &dyn Fn(&Seen, &Seen) -> f64| {
+fn bounds(setting: &Setting, resting: &[BatchRun], bare: &[BatchRun], report: &mut Report) {
+    let both = |change: &dyn Fn(&BatchRun, &BatchRun) -> f64| {
         Summary::new(resting.iter().zip(bare).map(|(resting, bare)| change(resting, bare)))
     };
     let what = |figure: &str| what(&format!("{figure}, {}", setting.name));

@@ -136,14 +136,14 @@ enum Shape {
 
 /// The means by which calls are made.
 #[derive(Clone, Copy, PartialEq)]
-enum By {
+enum CallPath {
     /// The calls of the C library.
     Library,
     /// The kernel's own.
     System,
 }
 
-impl By {
+impl CallPath {
     fn read(self, from: &mut TcpStream, byte: &mut [u8; 1]) -> io::Result<()> {
         let read = match self {
             Self::Library => from.read(byte)?,
@@ -169,8 +169,8 @@ fn costs_of(shape: Shape) -> Result<Cost> {
     server.set_nodelay(true)?;
     let (mut each, mut beyond) = (Vec::new(), Vec::new());
     for _ in 0..BATCHES {
-        let [library, system] =
-            [By::Library, By::System].map(|by| batch(&mut client, &mut server, (shape, by)));
+        let [library, system] = [CallPath::Library, CallPath::System]
+            .map(|by| batch(&mut client, &mut server, (shape, by)));
         let (library, system) = (library?, system?);
         each.push(library);
         beyond.push(library - system);
@@ -178,7 +178,11 @@ fn costs_of(shape: Shape) -> Result<Cost> {
     Ok(Cost { ns: Summary::new(each).median, beyond_system_ns: Summary::new(beyond).median })
 }
 
-fn batch(client: &mut TcpStream, server: &mut TcpStream, (shape, by): (Shape, By)) -> Result<f64> {
+fn batch(
+    client: &mut TcpStream,
+    server: &mut TcpStream,
+    (shape, by): (Shape, CallPath),
+) -> Result<f64> {
     let (mut byte, mut outcome) = ([0u8], Ok(()));
     client
         .write_all(&[b'q'; 2 * BATCH][..if shape == Shape::Query { 2 * BATCH } else { BATCH }])?;

@@ -5,7 +5,7 @@ use super::super::stats::{Summary, interleave};
 use super::Report;
 use super::contest::{CAP_16, Served as _, Setting, in_turn};
 use super::database;
-use super::promises::{BOUND_MS, Both, OTHERS, PROMISED, RUN_S, SETTLING_S, figures, run};
+use super::promises::{BOUND_MS, MixedRun, OTHERS, PROMISED, RUN_S, SETTLING_S, figures, run};
 use super::tls::{Costs, QueryProgram};
 use anyhow::Result;
 use lull_measure::Nanos;
@@ -177,7 +177,7 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
 
 /// Adds rows on the effect of areas where the few have nine tenths of the turns already. Where
 /// cores are few, areas cost the others throughput: a core of the few is idle whenever they are.
-fn compare_areas(classed: &[Both], areas: &[Both], report: &mut Report) {
+fn compare_areas(classed: &[MixedRun], areas: &[MixedRun], report: &mut Report) {
     let pairs = || areas.iter().zip(classed);
     let tail = pairs()
         .map(|(one, other)| one.promised.quantile_ms(0.99) / other.promised.quantile_ms(0.99));
@@ -190,7 +190,7 @@ fn compare_areas(classed: &[Both], areas: &[Both], report: &mut Report) {
 }
 
 /// The share of users that the latencies of a run drive away.
-fn disengagement(run: &Both) -> f64 {
+fn disengagement(run: &MixedRun) -> f64 {
     run.promised.mean_of(|latency_ms| Patience::OURS.gone(Nanos::from_secs_f64(latency_ms / 1e3)))
 }
 

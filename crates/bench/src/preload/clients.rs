@@ -21,7 +21,7 @@ use super::super::server::{free_address, served};
 use super::super::stats::{BoxedContender, Summary, interleave_all, ratios};
 use super::postgres::{install, server_options, unprivileged};
 use super::product::{Product, socket};
-use super::ran::Ran;
+use super::ran::LoadRun;
 use super::{Report, found, pgbench, succeeded, sysbench};
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
@@ -61,7 +61,7 @@ const POINT: &str = "\\set id random(1, 20000)\nSELECT c FROM sbtest1 WHERE id =
 
 /// The observations of a client in one run.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct ClientRun {
     p50_ms: f64,
     /// p50 from the due time of a request; of another client the same as above.
     p50_since_due_ms: f64,
@@ -91,7 +91,7 @@ impl From<Rate> for Arrivals<'_> {
 }
 
 /// One figure of a run.
-type Figure = fn(&Seen) -> f64;
+type Figure = fn(&ClientRun) -> f64;
 
 /// One load that two clients send.
 struct Case<'c> {
@@ -99,8 +99,8 @@ struct Case<'c> {
     peer: &'static str,
     /// Whether the other client's latencies begin between Lull's due time and its sending.
     begins_between: bool,
-    ours: Box<dyn Fn() -> Result<Seen> + 'c>,
-    theirs: Box<dyn Fn() -> Result<Seen> + 'c>,
+    ours: Box<dyn Fn() -> Result<ClientRun> + 'c>,
+    theirs: Box<dyn Fn() -> Result<ClientRun> + 'c>,
 }
 
 /// The parts of `lull load --json` that are read.
@@ -161,7 +161,7 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
 }
 
 fn contest(case: &Case<'_>, report: &mut Report) -> Result<()> {
-    let mut contenders: Vec<BoxedContender<'_, Seen>> =
+    let mut contenders: Vec<BoxedContender<'_, ClientRun>> =
         vec![Box::new(|| (case.ours)()), Box::new(|| (case.theirs)())];
     let seen = interleave_all(ROUNDS, &mut contenders)?;
     let figures: [(&str, Figure); 4] = [
@@ -215,7 +215,7 @@ fn load(
     arrivals: &Arrivals<'_>,
     since_due: bool,
     options: &[&str],
-) -> Result<Seen> {
+) -> Result<ClientRun> {
     let mut command = Command::new(lull);
     command.args(["load", target, "--json", "--no-preload"]);
     command.args(["--connections", &CONNECTIONS.to_string(), "--for", &format!("{SECONDS}s")]);
@@ -232,7 +232,7 @@ fn load(
     let spread = if since_due { &loaded.latency } else { &loaded.service };
     let ms = |seconds: Option<f64>| seconds.unwrap_or(f64::NAN) * 1e3;
     let requests = loaded.completed_requests as f64;
-    Ok(Seen {
+    Ok(ClientRun {
         p50_ms: ms(spread.p50_seconds),
         p50_since_due_ms: ms(loaded.latency.p50_seconds),
         p99_ms: ms(spread.p99_seconds),
@@ -241,9 +241,9 @@ fn load(
     })
 }
 
-impl Seen {
+impl ClientRun {
     /// Reads the output of a client whose transactions have this many queries.
-    fn from_run(ran: &Ran, queries: f64, printed: &Printed) -> Self {
+    fn from_run(ran: &LoadRun, queries: f64, printed: &Printed) -> Self {
         let requests = ran.queries / queries;
         let p50_ms = ran.quantile_ms(0.5);
         Self {
@@ -309,7 +309,7 @@ impl Postgres {
         }
     }
 
-    fn peer(&self, rate: Rate) -> Result<Seen> {
+    fn peer(&self, rate: Rate) -> Result<ClientRun> {
         let clients = [format!("--client={CONNECTIONS}"), format!("--time={SECONDS}")];
         let prefix = format!("--log-prefix={}", self.logs.join("log").display());
         let rate = rate.map(|rate| format!("--rate={rate}"));
@@ -322,7 +322,7 @@ impl Postgres {
             logs.push(std::fs::read_to_string(&path)?);
             std::fs::remove_file(path)?;
         }
-        Ok(Seen::from_run(&pgbench::read(&printed.text, &logs)?, pgbench::QUERIES, &printed))
+        Ok(ClientRun::from_run(&pgbench::read(&printed.text, &logs)?, pgbench::QUERIES, &printed))
     }
 }
 
@@ -368,7 +368,7 @@ impl MariaDb {
             let rate = rate.map(|rate| format!("--rate={rate}"));
             let all: Vec<&str> = ["run", &time].into_iter().chain(rate.as_deref()).collect();
             let printed = self.sysbench(&all)?;
-            Ok(Seen::from_run(&sysbench::read(&printed.text)?, 1.0, &printed))
+            Ok(ClientRun::from_run(&sysbench::read(&printed.text)?, 1.0, &printed))
         };
         Case {
             title: title("MariaDB, point select", rate),
@@ -445,7 +445,7 @@ impl Web {
         })
     }
 
-    fn peer(&self, streams: u32) -> Result<Seen> {
+    fn peer(&self, streams: u32) -> Result<ClientRun> {
         let mut h2load = Command::new(found("h2load")?);
         h2load.args([format!("--clients={CONNECTIONS}"), format!("--duration={SECONDS}")]);
         h2load.arg(format!("--max-concurrent-streams={streams}"));
@@ -454,12 +454,12 @@ impl Web {
         let printed = printed(h2load.arg(format!("http://{}/page", self.address)))?;
         let log = std::fs::read_to_string(&file)?;
         std::fs::remove_file(&file)?;
-        Ok(Seen::from_run(&read_h2load(&log)?, 1.0, &printed))
+        Ok(ClientRun::from_run(&read_h2load(&log)?, 1.0, &printed))
     }
 }
 
 /// Reads h2load's log: `start_us status latency_us`, a line for each request.
-fn read_h2load(log: &str) -> Result<Ran> {
+fn read_h2load(log: &str) -> Result<LoadRun> {
     let mut by_latency = BTreeMap::new();
     for line in log.lines() {
         let mut words = line.split_whitespace().skip(1);
@@ -476,7 +476,7 @@ fn read_h2load(log: &str) -> Result<Ran> {
     }
     let in_ms = by_latency.into_iter().map(|(us, count)| (us as f64 / 1e3, count));
     let per_s = requests as f64 / f64::from(SECONDS);
-    Ok(Ran::new(per_s, requests as f64, in_ms.collect()))
+    Ok(LoadRun::new(per_s, requests as f64, in_ms.collect()))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use super::super::process::{switches, usage};
 use super::super::stats::{BoxedContender, Summary, interleave_all, ratios};
 use super::Report;
-use super::ran::Ran;
+use super::ran::LoadRun;
 use anyhow::{Context as _, Result, anyhow};
 use lull_measure::statistics::PairedRatio;
 use std::collections::BTreeMap;
@@ -58,11 +58,11 @@ pub(super) struct Bound {
     pub(super) setting: &'static str,
     pub(super) over: &'static str,
     figure: Figure,
-    keeps: Keeps,
+    keeps: RatioBound,
 }
 
 /// The bound that the ratio of a [`Bound`] must keep.
-enum Keeps {
+enum RatioBound {
     /// Its median lies in this range.
     Range(RangeInclusive<f64>),
     /// The ratio is at least as good as that of these two settings in the same rounds: the 95 %
@@ -71,7 +71,7 @@ enum Keeps {
 }
 
 pub(super) const fn at_least(setting: &'static str, over: &'static str, least: f64) -> Bound {
-    let keeps = Keeps::Range(least..=f64::INFINITY);
+    let keeps = RatioBound::Range(least..=f64::INFINITY);
     Bound { setting, over, figure: Figure::Throughput, keeps }
 }
 
@@ -81,7 +81,7 @@ pub(super) const fn at_most(
     figure: Figure,
     most: f64,
 ) -> Bound {
-    Bound { setting, over, figure, keeps: Keeps::Range(0.0..=most) }
+    Bound { setting, over, figure, keeps: RatioBound::Range(0.0..=most) }
 }
 
 /// The gain of one setting over another must not be less, beyond noise, than the gain of the first
@@ -91,7 +91,7 @@ pub(super) const fn gains_like(
     others: [&'static str; 2],
     figure: Figure,
 ) -> Bound {
-    Bound { setting, over, figure, keeps: Keeps::GainOf(others) }
+    Bound { setting, over, figure, keeps: RatioBound::GainOf(others) }
 }
 
 /// The load that clients send.
@@ -130,13 +130,13 @@ pub(super) trait Served {
     fn pid(&self) -> u32;
 
     /// Loads it for this many seconds.
-    fn load(&self, load: Load, seconds: u32) -> Result<Ran>;
+    fn load(&self, load: Load, seconds: u32) -> Result<LoadRun>;
 }
 
 /// A run and what the server spent on it.
 #[derive(Debug, Clone, PartialEq)]
-struct Seen {
-    ran: Ran,
+struct ServerRun {
+    ran: LoadRun,
     cpu_us: f64,
     switches: f64,
 }
@@ -170,27 +170,27 @@ fn serving<'s, S: Served>(servers: &'s [S], setting: &Setting) -> Result<&'s S> 
     found.with_context(|| format!("no server runs as `{}`", setting.name))
 }
 
-fn rows(case: &Case, seen: &[Vec<Seen>], client: &str, report: &mut Report) -> Result<()> {
+fn rows(case: &Case, seen: &[Vec<ServerRun>], client: &str, report: &mut Report) -> Result<()> {
     for (setting, seen) in case.settings.iter().zip(seen) {
         figures(report, &format!("{}: {}", case.title, setting.name), seen, client);
     }
     case.bounds.iter().try_for_each(|bound| bound.rows(case, seen, report))
 }
 
-fn run(server: &impl Served, load: Load) -> Result<Seen> {
+fn run(server: &impl Served, load: Load) -> Result<ServerRun> {
     let pid = server.pid();
     let before_s = usage(pid)?.cpu_s;
     let (ran, per_s) = counting(|| switches_per_s(pid), || server.load(load, RUN_S))?;
     let cpu_s = usage(pid)?.cpu_s - before_s;
     let (cpu_us, switches) = (cpu_s * 1e6 / ran.queries, per_s / ran.queries_per_s);
-    Ok(Seen { ran, cpu_us, switches })
+    Ok(ServerRun { ran, cpu_us, switches })
 }
 
 /// A run, and the counts from the middle of it.
 pub(super) fn counting<C: Send>(
     count: impl FnOnce() -> Result<C> + Send,
-    run: impl FnOnce() -> Result<Ran>,
-) -> Result<(Ran, C)> {
+    run: impl FnOnce() -> Result<LoadRun>,
+) -> Result<(LoadRun, C)> {
     let (ran, counted) = std::thread::scope(|scope| {
         let counting = scope.spawn(|| {
             std::thread::sleep(SETTLING);
@@ -217,8 +217,8 @@ fn new_since(before: &BTreeMap<i32, u64>, after: &BTreeMap<i32, u64>) -> u64 {
     after.iter().map(new).sum()
 }
 
-fn figures(report: &mut Report, what: &str, seen: &[Seen], client: &str) {
-    let of = |figure: &dyn Fn(&Seen) -> f64| Summary::new(seen.iter().map(figure));
+fn figures(report: &mut Report, what: &str, seen: &[ServerRun], client: &str) {
+    let of = |figure: &dyn Fn(&ServerRun) -> f64| Summary::new(seen.iter().map(figure));
     let rate = of(&|one| one.ran.queries_per_s);
     report.reported(&format!("{what}, queries/s ({client})"), rate, "1/s");
     for (name, share) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p99.9", 0.999)] {
@@ -232,7 +232,7 @@ fn figures(report: &mut Report, what: &str, seen: &[Seen], client: &str) {
 }
 
 impl Figure {
-    fn select(self, seen: &Seen) -> f64 {
+    fn select(self, seen: &ServerRun) -> f64 {
         match self {
             Self::Throughput => seen.ran.queries_per_s,
             Self::P95 => seen.ran.quantile_ms(0.95),
@@ -252,7 +252,7 @@ impl Figure {
 }
 
 impl Bound {
-    fn rows(&self, case: &Case, seen: &[Vec<Seen>], report: &mut Report) -> Result<()> {
+    fn rows(&self, case: &Case, seen: &[Vec<ServerRun>], report: &mut Report) -> Result<()> {
         let values = |name: &str| -> Result<Vec<f64>> {
             let at = case.settings.iter().position(|setting| setting.name == name);
             let seen = &seen[at.with_context(|| format!("a bound on no setting: {name}"))?];
@@ -262,10 +262,10 @@ impl Bound {
         let figure = format!("{}: {}", case.title, self.figure.name());
         let what = format!("{figure}, {} / {}", self.setting, self.over);
         match &self.keeps {
-            Keeps::Range(range) => {
+            RatioBound::Range(range) => {
                 report.bounded(&what, ratios(&ours, &theirs), "ratio", range.clone());
             }
-            Keeps::GainOf(others) => {
+            RatioBound::GainOf(others) => {
                 let [other, over] = *others;
                 let gains = [quotients(&ours, &theirs), quotients(&values(other)?, &values(over)?)];
                 let what = format!("{what}, beside that of {other} / {over}");
@@ -306,7 +306,7 @@ fn quotients(over: &[f64], under: &[f64]) -> Vec<f64> {
 
 #[cfg(test)]
 pub(super) mod testing {
-    use super::{BARE, Case, Keeps};
+    use super::{BARE, Case, RatioBound};
 
     /// Every bound is on settings that take part, and the bare server is the first.
     pub(in super::super) fn check(cases: &[Case]) {
@@ -316,7 +316,7 @@ pub(super) mod testing {
             for bound in &case.bounds {
                 assert!(names.contains(&bound.setting), "{}", case.title);
                 assert!(names.contains(&bound.over), "{}", case.title);
-                if let Keeps::GainOf(others) = &bound.keeps {
+                if let RatioBound::GainOf(others) = &bound.keeps {
                     assert!(others.iter().all(|name| names.contains(name)), "{}", case.title);
                 }
             }
@@ -335,9 +335,9 @@ mod tests {
         assert_eq!(new_since(&before, &after), 12);
     }
 
-    fn seen(queries_per_s: f64, p99_ms: f64) -> Seen {
-        let ran = Ran::new(queries_per_s, queries_per_s, vec![(p99_ms, 1)]);
-        Seen { ran, cpu_us: 1.0, switches: 1.0 }
+    fn seen(queries_per_s: f64, p99_ms: f64) -> ServerRun {
+        let ran = LoadRun::new(queries_per_s, queries_per_s, vec![(p99_ms, 1)]);
+        ServerRun { ran, cpu_us: 1.0, switches: 1.0 }
     }
 
     /// Bounds missed where the first of two pairs of settings gains this much of the second's.

@@ -9,7 +9,7 @@ use super::contest::{
     at_least, at_most, how, measured,
 };
 use super::product::{Product, socket};
-use super::ran::Ran;
+use super::ran::LoadRun;
 use super::succeeded;
 use super::tls::{self, Files, GAIN_ROUNDS, OverTls, gain_over_tls, in_both_ways};
 use anyhow::{Context as _, Result, bail};
@@ -218,13 +218,13 @@ impl Served for Database {
         self.server.pid()
     }
 
-    fn load(&self, load: Load, seconds: u32) -> Result<Ran> {
+    fn load(&self, load: Load, seconds: u32) -> Result<LoadRun> {
         self.sysbench(Meeting::Tcp(self.address), load, &["run", &format!("--time={seconds}")])
     }
 }
 
 impl OverTls for Database {
-    fn load_over_tls(&self, load: Load, seconds: u32) -> Result<Ran> {
+    fn load_over_tls(&self, load: Load, seconds: u32) -> Result<LoadRun> {
         let directory = self.tls.as_deref().context("a server without key and certificate")?;
         let (at, time) = (Meeting::Tls(self.address, directory), format!("--time={seconds}"));
         let run = || self.sysbench(at, load, &["run", &time]);
@@ -242,19 +242,19 @@ impl OverTls for Database {
 
 impl Database {
     /// Loads it with this many queries a second at most, over its unix socket.
-    pub(super) fn load_at(&self, load: Load, seconds: u32, queries_per_s: u32) -> Result<Ran> {
+    pub(super) fn load_at(&self, load: Load, seconds: u32, queries_per_s: u32) -> Result<LoadRun> {
         let (time, rate) = (format!("--time={seconds}"), format!("--rate={queries_per_s}"));
         self.sysbench(Meeting::Unix(&self.socket), load, &["run", &time, &rate])
     }
 
     /// Loads it by clients with objectives, if the setting has any.
-    pub(super) fn load_promised(&self, load: Load, seconds: u32) -> Result<Ran> {
+    pub(super) fn load_promised(&self, load: Load, seconds: u32) -> Result<LoadRun> {
         let port = self.setting.extra_port().unwrap_or(self.address.port());
         let address = SocketAddr::new(self.address.ip(), port);
         self.sysbench(Meeting::Tcp(address), load, &["run", &format!("--time={seconds}")])
     }
 
-    fn sysbench(&self, at: Meeting<'_>, load: Load, action: &[&str]) -> Result<Ran> {
+    fn sysbench(&self, at: Meeting<'_>, load: Load, action: &[&str]) -> Result<LoadRun> {
         super::sysbench::read(&sysbench(at, load, self.store, action)?)
     }
 }

@@ -49,7 +49,7 @@ const DISPATCHERS: [Option<&str>; 3] = [None, Some("s2f"), Some("eetl")];
 
 /// The observations of a run.
 #[derive(Debug)]
-struct Seen {
+struct DispatchRun {
     p50_ms: f64,
     p99_ms: f64,
     /// CPU time of the agent, in percent of a core.
@@ -122,7 +122,7 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
     let site = Site::new(place.path())?;
     let emulated = Emulated { core: CoreId(SLOW), slowdown: SLOWDOWN, period: PERIOD };
     let (cycler, measured) = emulated.start(&Roots::default())?;
-    let mut contenders: Vec<BoxedContender<'_, Seen>> = Vec::new();
+    let mut contenders: Vec<BoxedContender<'_, DispatchRun>> = Vec::new();
     for dispatcher in DISPATCHERS {
         let site = &site;
         contenders.push(Box::new(move || site.run(lull, dispatcher)));
@@ -147,8 +147,8 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
 }
 
 /// Adds the rows of a dispatcher.
-fn rows(name: &str, seen: &[Seen], report: &mut Report) {
-    let mut row = |what: &str, unit: &'static str, of: &dyn Fn(&Seen) -> Option<f64>| {
+fn rows(name: &str, seen: &[DispatchRun], report: &mut Report) {
+    let mut row = |what: &str, unit: &'static str, of: &dyn Fn(&DispatchRun) -> Option<f64>| {
         let runs: Vec<f64> = seen.iter().filter_map(of).collect();
         if !runs.is_empty() {
             report.reported(&format!("{name}: {what}"), Summary::new(runs), unit);
@@ -241,7 +241,7 @@ impl Site {
     }
 
     /// Starts a server, loads it, and ends it.
-    fn run(&self, lull: &Path, dispatcher: Option<&str>) -> Result<Seen> {
+    fn run(&self, lull: &Path, dispatcher: Option<&str>) -> Result<DispatchRun> {
         let (address, results) = (free_address()?, self.place.join("results.json"));
         let file = dispatcher.map(|name| self.config_file(name).display().to_string());
         let options: Vec<&str> =
@@ -264,7 +264,12 @@ impl Site {
             dispatch.check()?;
         }
         let Spread { p50_seconds, p99_seconds } = loaded.latency;
-        Ok(Seen { p50_ms: p50_seconds * 1e3, p99_ms: p99_seconds * 1e3, agent_percent, dispatch })
+        Ok(DispatchRun {
+            p50_ms: p50_seconds * 1e3,
+            p99_ms: p99_seconds * 1e3,
+            agent_percent,
+            dispatch,
+        })
     }
 
     fn load(&self, lull: &Path, address: SocketAddr) -> Result<Loaded> {

@@ -1,6 +1,6 @@
 //! The output and log of pgbench, as figures.
 
-use super::ran::Ran;
+use super::ran::LoadRun;
 use anyhow::{Context as _, Result, bail};
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub(super) const QUERIES: f64 = 7.0;
 ///
 /// # Errors
 /// If they have another form, or a transaction failed.
-pub(super) fn read(text: &str, logs: &[String]) -> Result<Ran> {
+pub(super) fn read(text: &str, logs: &[String]) -> Result<LoadRun> {
     let after = |words: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(words));
         let number = line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());
@@ -28,7 +28,7 @@ pub(super) fn read(text: &str, logs: &[String]) -> Result<Ran> {
     }
     by_latency.first_key_value().context("pgbench logged no transaction")?;
     let in_ms = by_latency.into_iter().map(|(us, count)| (us as f64 / 1e3, count));
-    Ok(Ran::new(transactions_per_s * QUERIES, transactions * QUERIES, in_ms.collect()))
+    Ok(LoadRun::new(transactions_per_s * QUERIES, transactions * QUERIES, in_ms.collect()))
 }
 
 /// `client transaction latency_us script seconds microseconds`.

@@ -8,7 +8,7 @@ use super::contest::{
     measured,
 };
 use super::pgbench::read;
-use super::ran::Ran;
+use super::ran::LoadRun;
 use super::succeeded;
 use super::tls::{self, Files, GAIN_ROUNDS, OverTls, gain_over_tls, in_both_ways};
 use anyhow::{Context as _, Result, bail};
@@ -130,7 +130,7 @@ impl Database {
     }
 
     /// Loads it by connections of this kind, one of libpq's `sslmode`.
-    fn load_by(&self, ssl_mode: &str, load: Load, seconds: u32) -> Result<Ran> {
+    fn load_by(&self, ssl_mode: &str, load: Load, seconds: u32) -> Result<LoadRun> {
         let script = format!("--builtin={}", load.script);
         let clients = format!("--client={}", load.connections);
         let time = format!("--time={seconds}");
@@ -171,13 +171,13 @@ impl Served for Database {
         self.server.pid()
     }
 
-    fn load(&self, load: Load, seconds: u32) -> Result<Ran> {
+    fn load(&self, load: Load, seconds: u32) -> Result<LoadRun> {
         self.load_by("disable", load, seconds)
     }
 }
 
 impl OverTls for Database {
-    fn load_over_tls(&self, load: Load, seconds: u32) -> Result<Ran> {
+    fn load_over_tls(&self, load: Load, seconds: u32) -> Result<LoadRun> {
         self.load_by("require", load, seconds)
     }
 }

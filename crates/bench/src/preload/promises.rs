@@ -5,7 +5,7 @@ use super::super::stats::Summary;
 use super::Report;
 use super::contest::{BARE, CAP_16, Load, Served, Setting, in_turn};
 use super::database::{self, Database};
-use super::ran::Ran;
+use super::ran::LoadRun;
 use anyhow::{Context as _, Result, anyhow};
 use std::path::Path;
 use std::time::Duration;
@@ -41,9 +41,9 @@ pub(super) const SETTINGS: [Setting; 3] = [BARE, CAP_16, PSLO];
 const LEFT_MIN: f64 = 0.9;
 
 /// A run of the connections with objectives, and of the others at the same time.
-pub(super) struct Both {
-    pub(super) promised: Ran,
-    pub(super) others: Ran,
+pub(super) struct MixedRun {
+    pub(super) promised: LoadRun,
+    pub(super) others: LoadRun,
 }
 
 /// All settings in turn.
@@ -77,7 +77,7 @@ pub(super) fn measure(lull: &Path, report: &mut Report) -> Result<()> {
 }
 
 /// Promised clients for this many seconds, and the others around them.
-pub(super) fn run(server: &Database, seconds: u32) -> Result<Both> {
+pub(super) fn run(server: &Database, seconds: u32) -> Result<MixedRun> {
     let (promised, others) = std::thread::scope(|scope| {
         let around = seconds + 2 * AROUND.as_secs() as u32;
         let others = scope.spawn(move || server.load(OTHERS, around));
@@ -85,11 +85,11 @@ pub(super) fn run(server: &Database, seconds: u32) -> Result<Both> {
         (server.load_promised(PROMISED, seconds), others.join())
     });
     let others = others.map_err(|_| anyhow!("loading beside a run panicked"))?;
-    Ok(Both { promised: promised?, others: others? })
+    Ok(MixedRun { promised: promised?, others: others? })
 }
 
-pub(super) fn figures(setting: &Setting, seen: &[Both], report: &mut Report) {
-    let mut row = |figure: &str, unit: &'static str, of: &dyn Fn(&Both) -> f64| {
+pub(super) fn figures(setting: &Setting, seen: &[MixedRun], report: &mut Report) {
+    let mut row = |figure: &str, unit: &'static str, of: &dyn Fn(&MixedRun) -> f64| {
         let what = format!("{figure}, {}", setting.name);
         report.reported(&what, Summary::new(seen.iter().map(of)), unit);
     };

@@ -2,14 +2,14 @@
 
 /// One run of a load.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Ran {
+pub(super) struct LoadRun {
     pub(super) queries_per_s: f64,
     pub(super) queries: f64,
     /// Latency in milliseconds and transactions of it, in order.
     histogram: Vec<(f64, u64)>,
 }
 
-impl Ran {
+impl LoadRun {
     /// A run by the times of its transactions, each bucket with its count, in order.
     pub(super) fn new(queries_per_s: f64, queries: f64, histogram: Vec<(f64, u64)>) -> Self {
         Self { queries_per_s, queries, histogram }

@@ -1,13 +1,13 @@
 //! The output of sysbench, as figures.
 
-use super::ran::Ran;
+use super::ran::LoadRun;
 use anyhow::{Context as _, Result};
 
 /// Reads the output of a run with `--histogram=on`.
 ///
 /// # Errors
 /// If it has another form.
-pub(super) fn read(text: &str) -> Result<Ran> {
+pub(super) fn read(text: &str) -> Result<LoadRun> {
     let line = text.lines().find(|line| line.trim_start().starts_with("queries:"));
     let words: Vec<&str> = line.unwrap_or_default().split_whitespace().collect();
     let number = |at: usize| -> Option<f64> {
@@ -17,7 +17,7 @@ pub(super) fn read(text: &str) -> Result<Ran> {
     let (queries, queries_per_s) = both.context("sysbench printed no number of queries")?;
     let histogram: Vec<(f64, u64)> = text.lines().filter_map(bucket).collect();
     histogram.first().context("sysbench printed no histogram")?;
-    Ok(Ran::new(queries_per_s, queries, histogram))
+    Ok(LoadRun::new(queries_per_s, queries, histogram))
 }
 
 /// `   0.123 |*****      42`.

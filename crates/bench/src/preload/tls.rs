@@ -4,7 +4,7 @@
 use super::super::process::printed;
 use super::super::stats::{Summary, interleave};
 use super::contest::{BARE, Bound, CAP_16, Figure, Load, Served, Setting, gains_like};
-use super::ran::Ran;
+use super::ran::LoadRun;
 use super::{Report, found, succeeded};
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
@@ -84,17 +84,17 @@ pub(super) const GAIN_ROUNDS: usize = 7;
 /// A server whose clients connect in the clear, or over TLS.
 pub(super) trait OverTls: Served {
     /// Loads it over TLS for this many seconds.
-    fn load_over_tls(&self, load: Load, seconds: u32) -> Result<Ran>;
+    fn load_over_tls(&self, load: Load, seconds: u32) -> Result<LoadRun>;
 }
 
 /// A server with one way to load it.
-pub(super) struct Way<'s, S> {
+pub(super) struct LoadedServer<'s, S> {
     server: &'s S,
     setting: Setting,
     is_over_tls: bool,
 }
 
-impl<S: OverTls> Served for Way<'_, S> {
+impl<S: OverTls> Served for LoadedServer<'_, S> {
     const CLIENT: &'static str = S::CLIENT;
 
     fn setting(&self) -> Setting {
@@ -105,7 +105,7 @@ impl<S: OverTls> Served for Way<'_, S> {
         self.server.pid()
     }
 
-    fn load(&self, load: Load, seconds: u32) -> Result<Ran> {
+    fn load(&self, load: Load, seconds: u32) -> Result<LoadRun> {
         if self.is_over_tls {
             self.server.load_over_tls(load, seconds)
         } else {
@@ -115,9 +115,9 @@ impl<S: OverTls> Served for Way<'_, S> {
 }
 
 /// The servers of [`SERVERS`], each in the clear and over TLS.
-pub(super) fn in_both_ways<S: OverTls>(servers: &[S]) -> Vec<Way<'_, S>> {
+pub(super) fn in_both_ways<S: OverTls>(servers: &[S]) -> Vec<LoadedServer<'_, S>> {
     let count = servers.len();
-    let way = move |(at, setting): (usize, &Setting)| Way {
+    let way = move |(at, setting): (usize, &Setting)| LoadedServer {
         server: &servers[at % count],
         setting: *setting,
         is_over_tls: at >= count,
@@ -248,14 +248,14 @@ mod tests {
             1
         }
 
-        fn load(&self, _load: Load, _seconds: u32) -> Result<Ran> {
-            Ok(Ran::new(1.0, 1.0, Vec::new()))
+        fn load(&self, _load: Load, _seconds: u32) -> Result<LoadRun> {
+            Ok(LoadRun::new(1.0, 1.0, Vec::new()))
         }
     }
 
     impl OverTls for Server {
-        fn load_over_tls(&self, _load: Load, _seconds: u32) -> Result<Ran> {
-            Ok(Ran::new(2.0, 1.0, Vec::new()))
+        fn load_over_tls(&self, _load: Load, _seconds: u32) -> Result<LoadRun> {
+            Ok(LoadRun::new(2.0, 1.0, Vec::new()))
         }
     }
 

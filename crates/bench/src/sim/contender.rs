@@ -9,7 +9,7 @@ use std::process::Command;
 
 /// The simulator of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum Simulator {
     Ours,
     SimPy,
     Ciw,
@@ -17,7 +17,7 @@ pub(super) enum By {
 
 /// The unit that a rate counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Per {
+pub(super) enum RateUnit {
     Request,
     Event,
 }
@@ -40,14 +40,14 @@ pub(super) struct Outcome {
 
 /// A simulator and a model.
 pub(super) struct Contender<'c> {
-    pub(super) by: By,
+    pub(super) by: Simulator,
     pub(super) model: &'static str,
     /// This program.
     pub(super) ours: &'c Path,
     pub(super) python: &'c Python,
 }
 
-impl By {
+impl Simulator {
     /// Returns its name, for people.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -60,10 +60,10 @@ impl By {
 
 impl Outcome {
     /// Requests or events for each second of CPU time.
-    pub(super) fn rate_per_s(&self, per: Per) -> f64 {
+    pub(super) fn rate_per_s(&self, per: RateUnit) -> f64 {
         let count = match per {
-            Per::Request => self.answered,
-            Per::Event => self.events,
+            RateUnit::Request => self.answered,
+            RateUnit::Event => self.events,
         };
         count as f64 / self.cpu_s
     }
@@ -73,11 +73,11 @@ impl Contender<'_> {
     /// Runs it once.
     pub(super) fn run(&self, seed: u64) -> Result<Outcome> {
         let mut command = match self.by {
-            By::Ours => Command::new(self.ours),
-            By::SimPy => self.python.script("simpy_models.py"),
-            By::Ciw => self.python.script("ciw_models.py"),
+            Simulator::Ours => Command::new(self.ours),
+            Simulator::SimPy => self.python.script("simpy_models.py"),
+            Simulator::Ciw => self.python.script("ciw_models.py"),
         };
-        if self.by == By::Ours {
+        if self.by == Simulator::Ours {
             command.arg(crate::SIM_MODEL);
         }
         let text = printed(command.args([self.model, &seed.to_string()]))?.text;
@@ -93,7 +93,7 @@ mod tests {
     fn a_rate_is_over_cpu_time() {
         let text = r#"{"cpu_s": 0.5, "answered": 100, "mean_response_s": 1, "throughput": 3}"#;
         let outcome: Outcome = serde_json::from_str(text).unwrap();
-        assert_eq!(outcome.rate_per_s(Per::Request), 200.0);
-        assert_eq!((outcome.rate_per_s(Per::Event), outcome.peak_mb), (0.0, 0.0));
+        assert_eq!(outcome.rate_per_s(RateUnit::Request), 200.0);
+        assert_eq!((outcome.rate_per_s(RateUnit::Event), outcome.peak_mb), (0.0, 0.0));
     }
 }

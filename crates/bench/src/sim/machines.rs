@@ -2,8 +2,8 @@
 
 use super::Outcome;
 use anyhow::{Result, bail};
-use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
-use lull_control::dispatcher::{Answer, Ask, Dispatcher};
+use lull_control::admission::{Admission, Allowance, GateObservation, Pace, RoundLimits};
+use lull_control::dispatcher::{Answer, DispatchRequest, Dispatcher};
 use lull_measure::{Hertz, Nanos};
 use lull_sim::Replication;
 use lull_sim::machine::{
@@ -115,7 +115,7 @@ fn every_part() -> Result<MachineModel> {
 struct FixedLimit;
 
 impl Admission for FixedLimit {
-    fn decide(&mut self, _: &Seen<'_>, limits: &mut RoundLimits) {
+    fn decide(&mut self, _: &GateObservation<'_>, limits: &mut RoundLimits) {
         limits.allow.fill(Allowance::turns_of(1));
         limits.cap = ADMITTED;
         limits.pace = Pace::Flow { again: Nanos::from_secs(1) };
@@ -126,11 +126,11 @@ impl Admission for FixedLimit {
 struct MoveAtAge;
 
 impl Dispatcher for MoveAtAge {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        let free = ask.free.iter().position(|free| *free > 0);
-        match (ask.on, free) {
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        let free = request.free.iter().position(|free| *free > 0);
+        match (request.on, free) {
             (None, Some(kind)) => Answer::on(kind, Some(MOVES_AT)),
-            (Some(0), _) if ask.age >= MOVES_AT => Answer::on(1, None),
+            (Some(0), _) if request.age >= MOVES_AT => Answer::on(1, None),
             (Some(0), _) => Answer::stay(Some(MOVES_AT)),
             _ => Answer::stay(None),
         }

@@ -49,7 +49,7 @@ pub(crate) fn run(args: &AttachArgs) -> anyhow::Result<()> {
     let mut watching = Watching::new(&args.gate, &name, &runtime, settings)?;
     say::notice(format_args!("attached to {}", directory.page_path().display()));
     let end = args.duration.map(|time| Instant::now() + Duration::from_nanos(time.0));
-    attend(&stop, end, || watching.attend(&runtime))?;
+    poll_until_stopped(&stop, end, || watching.poll(&runtime))?;
     watching.finish(&runtime)
 }
 
@@ -74,7 +74,7 @@ fn check_environment(args: &AttachArgs) -> Result<(), UsageError> {
 
 /// Calls `look` until a stop is requested or the time is over; `look` returns the time of
 /// its next call.
-fn attend(
+fn poll_until_stopped(
     stop: &Stop,
     end: Option<Instant>,
     mut look: impl FnMut() -> Instant,
@@ -138,8 +138,8 @@ mod tests {
     fn a_path_that_means_something_else_to_another_program_is_refused() {
         assert!(check_plain(Path::new("/run/lull-db_1/page+x@y.so")).is_ok());
         for odd in ["/run/a b", "/run/a:b", "/run/$a", "/run/\"a\"", "/run/a%b", "/run/\u{e4}"] {
-            let said = check_plain(Path::new(odd)).unwrap_err().0;
-            assert!(said.starts_with(odd), "{said}");
+            let refusal = check_plain(Path::new(odd)).unwrap_err().0;
+            assert!(refusal.starts_with(odd), "{refusal}");
         }
     }
 }

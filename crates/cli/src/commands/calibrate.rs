@@ -51,14 +51,14 @@ const SETTLE: f64 = 0.25;
 /// The result as JSON.
 #[derive(Debug, Serialize)]
 struct Report {
-    apps: Vec<Found>,
+    apps: Vec<AppCalibration>,
     /// The config that was written; absent if it could not be.
     wrote: Option<String>,
 }
 
 /// The findings of one app.
 #[derive(Debug, Clone, Default, Serialize)]
-struct Found {
+struct AppCalibration {
     name: String,
     /// Tail at a fifth of the knee, all cores.
     ideal_seconds: Option<f64>,
@@ -129,7 +129,7 @@ fn apps(args: &CalibrateApps) -> anyhow::Result<()> {
 }
 
 /// Writes the results into the config as it is now, because it may have been edited meanwhile.
-fn write_found(config: &Path, to: &Destination, apps: &[Found]) -> anyhow::Result<()> {
+fn write_found(config: &Path, to: &Destination, apps: &[AppCalibration]) -> anyhow::Result<()> {
     let now = Located::read(config)?;
     let keys: Vec<_> = apps.iter().map(|found| (found.name.clone(), found.keys())).collect();
     let text = write::with_keys(now.text(), &keys)?;
@@ -202,7 +202,7 @@ impl Bench<'_> {
         Nanos::from_secs_f64(self.begun.elapsed().as_secs_f64())
     }
 
-    fn calibrate(&self, config: &Config, app: &AppSection) -> anyhow::Result<Found> {
+    fn calibrate(&self, config: &Config, app: &AppSection) -> anyhow::Result<AppCalibration> {
         self.bar.set_message(format!("{}, starting", visible_line(&app.name)));
         let is_critical = app.class == Class::LatencyCritical;
         let say = |text: &str| self.bar.suspend(|| say::notice(text));
@@ -230,16 +230,16 @@ impl Bench<'_> {
         config: &Config,
         app: &AppSection,
         session: &mut Session,
-    ) -> anyhow::Result<Found> {
+    ) -> anyhow::Result<AppCalibration> {
         let spec = session.apps()[0].clone();
         let Some((percentile, bound)) = spec.tail() else { bail!("`{}` has no bound", app.name) };
         let mut load = load::config(*load_of(config, app)?);
         load.push = None;
-        let mut found = Found {
+        let mut found = AppCalibration {
             name: app.name.clone(),
             percentile: Some(percentile.to_string()),
             bound_seconds: Some(bound.as_secs_f64()),
-            ..Found::default()
+            ..AppCalibration::default()
         };
         let all = session.plant().machine().all_cores();
         let has_knob = session.plant().machine().capabilities.has(Capability::Cores);
@@ -323,7 +323,11 @@ impl Bench<'_> {
     }
 
     /// The tail at ease with all cores, over a trial of twice the length.
-    fn ideal(&self, load: &mut LoadConfig, found: &Found) -> anyhow::Result<Option<Nanos>> {
+    fn ideal(
+        &self,
+        load: &mut LoadConfig,
+        found: &AppCalibration,
+    ) -> anyhow::Result<Option<Nanos>> {
         let knee = found.cores.first().and_then(|all| all.knee);
         let Some(knee) = knee else { return Ok(None) };
         let percentile = found.percentile.as_deref().unwrap_or("p95").parse()?;
@@ -348,9 +352,13 @@ fn alone(config: &Config, app: &AppSection) -> Config {
     alone
 }
 
-fn best_effort(session: &Session) -> Found {
+fn best_effort(session: &Session) -> AppCalibration {
     let spec = &session.apps()[0];
-    Found { name: spec.name.clone(), solo_per_s: spec.solo_per_s, ..Found::default() }
+    AppCalibration {
+        name: spec.name.clone(),
+        solo_per_s: spec.solo_per_s,
+        ..AppCalibration::default()
+    }
 }
 
 impl Cores {
@@ -360,7 +368,7 @@ impl Cores {
     }
 }
 
-impl Found {
+impl AppCalibration {
     /// Adds notes on the objective.
     fn judge(&mut self, bound: Nanos) {
         let Some(ideal) = self.ideal_seconds.map(Nanos::from_secs_f64) else {

@@ -38,7 +38,7 @@ struct Report {
     resources: Vec<ResourceDip>,
     /// The limit that no class can change (theorem 2).
     tlt: &'static str,
-    policies: Vec<PolicyHere>,
+    policies: Vec<PolicySupport>,
     /// The abilities that the apps of a recorded run need together (theorem 1), by part of the
     /// record.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,7 +57,7 @@ struct Confined {
 
 /// Whether a policy can run here.
 #[derive(Debug, Serialize)]
-struct PolicyHere {
+struct PolicySupport {
     name: &'static str,
     lacks: Vec<Capability>,
 }
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.config {
         return check_config(path, args.json);
     }
-    let read = |file| recorded::Found::read(file, Nanos::ZERO);
+    let read = |file| recorded::PartResult::read(file, Nanos::ZERO);
     let parts = args.record.as_deref().map(read).transpose()?;
     let mut machine = probe::machine(&roots)?;
     let refused = prove(&mut machine, &roots);
@@ -204,13 +204,13 @@ fn kernel() -> String {
     format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy())
 }
 
-fn policies(machine: &Machine) -> Vec<PolicyHere> {
+fn policies(machine: &Machine) -> Vec<PolicySupport> {
     let lacks = |needs: &[Capability]| {
         needs.iter().copied().filter(|need| !machine.capabilities.has(*need)).collect()
     };
     POLICIES
         .iter()
-        .map(|entry| PolicyHere { name: entry.name, lacks: lacks(entry.kind.needs) })
+        .map(|entry| PolicySupport { name: entry.name, lacks: lacks(entry.kind.needs) })
         .collect()
 }
 

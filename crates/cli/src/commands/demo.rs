@@ -209,7 +209,7 @@ impl Demo {
     fn note(&mut self, epoch: &Epoch) {
         let begin = *self.begin.get_or_insert(epoch.seen.time.saturating_sub(epoch.seen.epoch));
         let time_s = epoch.seen.time.saturating_sub(begin).as_secs_f64();
-        let stand = &epoch.standing.apps;
+        let stand = &epoch.assessment.apps;
         let fresh = stand[SERVER.index()].tail.filter(|tail| !tail.stale);
         let progress = stand[BURNER.index()].be;
         self.points.push(Point {

@@ -13,14 +13,14 @@
 use crate::cli::EntropyArgs;
 use crate::commands::UsageError;
 use crate::text::{estimate, number, table};
-use lull_agent::recorded::{Found, SpaceTime};
+use lull_agent::recorded::{PartResult, SpaceTime};
 use lull_measure::equivalence::{Measured, equivalence};
 use serde::Serialize;
 
 /// The result as JSON.
 #[derive(Debug, Serialize)]
 struct Report {
-    parts: Vec<Found>,
+    parts: Vec<PartResult>,
     /// Indexed by pair of parts that were recorded with several numbers of cores.
     equivalence: Vec<CoreEquivalence>,
 }
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &EntropyArgs) -> anyhow::Result<()> {
     }
     let mut parts = Vec::new();
     for file in &args.runs {
-        parts.extend(Found::read(file, args.skip)?);
+        parts.extend(PartResult::read(file, args.skip)?);
     }
     let equivalence = equivalences(&parts, args.at);
     let report = Report { parts, equivalence };
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &EntropyArgs) -> anyhow::Result<()> {
 }
 
 /// Every pair of parts that were recorded with several numbers of cores.
-fn equivalences(parts: &[Found], at: Option<f64>) -> Vec<CoreEquivalence> {
+fn equivalences(parts: &[PartResult], at: Option<f64>) -> Vec<CoreEquivalence> {
     let mut names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
@@ -117,8 +117,8 @@ fn print(report: &Report) {
     print_space_time(&report.parts);
     if report.equivalence.is_empty() {
         println!(
-            "\nWhat a policy is worth in cores needs runs of two policies, each with several \
-             numbers of cores (limits.cores)."
+            "\nTo see how many cores a policy saves, give runs of two policies, each with \
+             several numbers of cores (limits.cores)."
         );
         return;
     }
@@ -130,7 +130,7 @@ fn print(report: &Report) {
 }
 
 /// Prints the use of the cores' time in each part.
-fn print_space_time(parts: &[Found]) {
+fn print_space_time(parts: &[PartResult]) {
     let part = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), number);
     let rows = parts.iter().map(|found| {
         let SpaceTime { used_cores, crosses, waste_cores_at_most, switches_per_second } =
@@ -147,8 +147,8 @@ fn print_space_time(parts: &[Found]) {
 mod tests {
     use super::*;
 
-    fn found(name: &str, cores: f64, system: f64) -> Found {
-        Found { name: name.to_owned(), cores, system: Some(system), ..Found::default() }
+    fn found(name: &str, cores: f64, system: f64) -> PartResult {
+        PartResult { name: name.to_owned(), cores, system: Some(system), ..PartResult::default() }
     }
 
     #[test]

@@ -74,9 +74,9 @@ pub(crate) fn run(args: &ExecArgs) -> anyhow::Result<()> {
     let mut server = start(&mut command)?;
     let dispatched = dispatching.map(|it| it.start(server.id(), &runtime));
     let dispatched = dispatched.transpose().inspect_err(|_| drop(server.kill()))?;
-    let status = attend(&mut server, &mut signals, || {
-        dispatched.iter().for_each(Dispatched::attend);
-        watching.attend(&runtime)
+    let status = poll_until_exit(&mut server, &mut signals, || {
+        dispatched.iter().for_each(Dispatched::poll);
+        watching.poll(&runtime)
     })?;
     watching.set_dispatch(dispatched.and_then(Dispatched::finish));
     watching.finish(&runtime)?;
@@ -110,7 +110,7 @@ fn watch_sockets(
     let mut signals = watch_signals()?;
     let mut server = start(&mut command(args))?;
     observed.follow(server.id())?;
-    let status = attend(&mut server, &mut signals, || observed.attend())?;
+    let status = poll_until_exit(&mut server, &mut signals, || observed.poll())?;
     observed.finish(args.gate.json)?;
     well(program, status)
 }
@@ -146,7 +146,7 @@ fn watch_signals() -> anyhow::Result<Signals> {
 
 /// Waits until the server ends and calls `look` meanwhile, which returns the time of its
 /// next call. Between two calls only a signal wakes this thread.
-fn attend(
+fn poll_until_exit(
     server: &mut Child,
     signals: &mut Signals,
     mut look: impl FnMut() -> Instant,

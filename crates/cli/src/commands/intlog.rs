@@ -11,7 +11,7 @@ mod simulated;
 use super::save::{self, Destination};
 use crate::cli::IntlogArgs;
 use crate::text::{number, table};
-use lull_lab::figure::{Axis, Figure, Look, Point, svg};
+use lull_lab::figure::{Axis, CurveStyle, Figure, Point, svg};
 use lull_measure::Nanos;
 use lull_measure::escape::csv_text;
 use serde::Serialize;
@@ -171,10 +171,10 @@ fn figures(log: &Log) -> Vec<Figure> {
     let axis = || Axis::linear("time since the interrupt before (us)");
     vec![
         Figure::new("How far apart interrupts are", axis(), Axis::linear("share no farther (%)"))
-            .with_curve("interrupts", Look::Line, shares),
+            .with_curve("interrupts", CurveStyle::Line, shares),
         Figure::new("What they bring", axis(), Axis::linear("frames received")).with_curve(
             "interrupts",
-            Look::Points,
+            CurveStyle::Points,
             frames,
         ),
     ]

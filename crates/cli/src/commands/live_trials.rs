@@ -415,8 +415,8 @@ mod tests {
     use super::*;
     use lull_control::journal::Decision;
     use lull_control::{
-        AppId, AppSeen, CoreSet, DomainId, EnergySeen, EnergySource, ForeignChange, Got,
-        LatencySeen, Outcome,
+        AppId, AppObservation, ApplyOutcome, CoreSet, DomainId, EnergyObservation, EnergySource,
+        ForeignChange, LatencyObservation, Outcome,
     };
     use lull_measure::{Hertz, Joules, Latency, Missing, Percentile};
 
@@ -496,13 +496,18 @@ mod tests {
             window.record_many(Nanos::from_millis(1), u64::from(requests));
             let per_s = f64::from(requests);
             let (offered_per_s, completed_per_s) = (per_s, per_s);
-            let latency =
-                LatencySeen { window, offered_per_s, completed_per_s, ..LatencySeen::default() };
+            let latency = LatencyObservation {
+                window,
+                offered_per_s,
+                completed_per_s,
+                ..LatencyObservation::default()
+            };
             let mut seen = Observation::unknown(second, second, &missing);
-            seen.apps = vec![AppSeen { latency: Ok(latency), ..AppSeen::unknown(&missing) }];
+            seen.apps =
+                vec![AppObservation { latency: Ok(latency), ..AppObservation::unknown(&missing) }];
             if !(fails && is_second) {
                 let source = EnergySource::Measured("test".to_owned());
-                seen.energy = Ok(EnergySeen { energy: Joules(20.0), source });
+                seen.energy = Ok(EnergyObservation { energy: Joules(20.0), source });
             }
             let state = gather.add(&seen);
             if let Some(outcome) = concluded(&gather, state)? {
@@ -528,7 +533,7 @@ mod tests {
         let [one, two, four] = [1, 2, 4].map(cores);
         let decision = |from: &Setting| {
             let (from, reason) = (Some(from.clone()), Reason::Start);
-            let got = Got::Clamped { to: two.clone(), why: "it reads 2".to_owned() };
+            let got = ApplyOutcome::Clamped { to: two.clone(), why: "it reads 2".to_owned() };
             let outcome = Outcome { wanted: four.clone(), got };
             Event::Decision(Decision { from, reason, outcome, limit: None, expected: None })
         };
@@ -541,7 +546,7 @@ mod tests {
     #[test]
     fn a_setting_that_limits_replace_is_refused() {
         let wanted = Setting::Frequency(DomainId(0), Hertz(2_000_000_000));
-        let outcome = Outcome { wanted, got: Got::Done };
+        let outcome = Outcome { wanted, got: ApplyOutcome::Done };
         let decision = |limit: Option<&str>| {
             let (reason, limit) = (Reason::Start, limit.map(str::to_owned));
             let outcome = outcome.clone();

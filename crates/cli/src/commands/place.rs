@@ -13,10 +13,10 @@ use crate::order::draw_order;
 use crate::progress;
 use crate::signals;
 use anyhow::{Context, bail};
-use lull_agent::dispatched::{Placed, WORKERS};
+use lull_agent::dispatched::{DispatchMarks, WORKERS};
 use lull_control::CoreId;
 use lull_host::Roots;
-use lull_host::dispatch::{Seated, Tally};
+use lull_host::dispatch::{ActiveDispatcher, Tally};
 use lull_host::emulate::{Cycler, Emulated, PERIOD};
 use lull_marks::Dispatch;
 use lull_measure::Nanos;
@@ -45,11 +45,12 @@ pub(crate) fn run(args: &PlaceArgs) -> anyhow::Result<()> {
     let emulated = args.emulate.then(|| emulate(args)).transpose()?;
     let slowdown = emulated.as_ref().map_or(args.slowdown, |(_, measured)| *measured);
     let plan = Plan::new(args, slowdown)?;
-    let seats = args.dispatchers.iter().map(|name| Ok(Some(Seated::new(plan.dispatcher(name)?))));
-    let seats = seats.collect::<anyhow::Result<Vec<_>>>()?;
+    let dispatchers =
+        args.dispatchers.iter().map(|name| Ok(Some(ActiveDispatcher::new(plan.dispatcher(name)?))));
+    let dispatchers = dispatchers.collect::<anyhow::Result<Vec<_>>>()?;
     // The first dispatcher of the first round replaces this one immediately.
     let dispatch = Dispatch::start(plan.floor(), plan.dispatcher(&args.dispatchers[0])?)?;
-    let blocks = serve(args, &plan, &Placed(dispatch), seats, &stop)?;
+    let blocks = serve(args, &plan, &DispatchMarks(dispatch), dispatchers, &stop)?;
     drop(emulated);
     let report = Report::from_blocks(args, &plan, &blocks);
     if let Some(to) = &table_at {
@@ -71,8 +72,8 @@ fn emulate(args: &PlaceArgs) -> anyhow::Result<(Cycler, f64)> {
 fn serve(
     args: &PlaceArgs,
     plan: &Plan,
-    placed: &Placed,
-    seats: Vec<Option<Seated>>,
+    placed: &DispatchMarks,
+    dispatchers: Vec<Option<ActiveDispatcher>>,
     stop: &AtomicBool,
 ) -> anyhow::Result<Vec<Block>> {
     let listen = (Ipv4Addr::LOCALHOST, 0).into();
@@ -84,7 +85,7 @@ fn serve(
     thread::scope(|scope| {
         let serving = scope.spawn(|| server.run_around(&server_ends, placed));
         let loading = scope.spawn(|| client::run(&load, &client_ends));
-        let blocks = turns(args, placed, seats, stop);
+        let blocks = turns(args, placed, dispatchers, stop);
         client_ends.store(true, Ordering::Relaxed);
         let loaded = joined(loading);
         server_ends.store(true, Ordering::Relaxed);
@@ -106,22 +107,23 @@ fn load(args: &PlaceArgs, plan: &Plan, server: SocketAddr) -> LoadConfig {
 /// All blocks, in the order in which they ran.
 fn turns(
     args: &PlaceArgs,
-    placed: &Placed,
-    mut seats: Vec<Option<Seated>>,
+    placed: &DispatchMarks,
+    mut dispatchers: Vec<Option<ActiveDispatcher>>,
     stop: &AtomicBool,
 ) -> anyhow::Result<Vec<Block>> {
     let (mut blocks, mut at) = (Vec::new(), None);
     let bar = progress::seconds(
-        (args.block * u64::from(args.rounds) * seats.len() as u64).as_secs_f64() as u64,
+        (args.block * u64::from(args.rounds) * dispatchers.len() as u64).as_secs_f64() as u64,
     );
     let mut rng = Generator::seed_from_u64(args.seed);
     for round in 0..args.rounds as usize {
-        for next in draw_order(seats.len(), &mut rng) {
+        for next in draw_order(dispatchers.len(), &mut rng) {
             if at != Some(next) {
-                let seat = seats[next].take().context("the next dispatcher is still at work")?;
-                let before = placed.0.exchange(seat).context("a dispatcher failed")?;
+                let dispatcher =
+                    dispatchers[next].take().context("the next dispatcher is still at work")?;
+                let before = placed.0.exchange(dispatcher).context("a dispatcher failed")?;
                 if let Some(at) = at.replace(next) {
-                    seats[at] = Some(before);
+                    dispatchers[at] = Some(before);
                 }
             }
             bar.set_message(args.dispatchers[next].clone());
@@ -135,7 +137,7 @@ fn turns(
 }
 
 /// One block, its first quarter left out.
-fn block(length: Nanos, placed: &Placed, stop: &AtomicBool) -> anyhow::Result<Tally> {
+fn block(length: Nanos, placed: &DispatchMarks, stop: &AtomicBool) -> anyhow::Result<Tally> {
     sleep(length / 4, stop)?;
     placed.0.take_tally().context("the dispatcher failed")?;
     sleep(length.saturating_sub(length / 4), stop)?;

@@ -9,7 +9,7 @@ use crate::progress::parts;
 use crate::say::notice;
 use crate::signals::stop_flag;
 use crate::text::{number, table};
-use lull_agent::recorded::{Recorded, Wanted};
+use lull_agent::recorded::{RecordPart, Recorded};
 use lull_lab::PolicySource;
 use lull_lab::progress::Progress;
 use lull_lab::replay::{Effort, Fit, Replay, ReplayError, Reproduced, Steered};
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
         let what = format!("--max-error {}: write a percentage above 0", args.max_error);
         return Err(UsageError(what).into());
     }
-    let wanted = Wanted { part: args.part.as_deref(), skip: args.skip };
+    let wanted = RecordPart { part: args.part.as_deref(), skip: args.skip };
     let recorded = Recorded::read(&args.run, wanted)?;
     let stop = stop_flag()?;
     let is_stopped = || stop.load(Ordering::Relaxed);

@@ -4,7 +4,7 @@ use super::exec::Dispatching;
 use crate::cli::{BuiltinServer, ServeArgs};
 use crate::say;
 use crate::signals;
-use lull_agent::dispatched::{Placed, WORKERS};
+use lull_agent::dispatched::{DispatchMarks, WORKERS};
 use lull_host::guard::GuardCommand;
 use lull_marks::Dispatch;
 use lull_workload::apps::options::{Server, ServerConfig, ServerReport};
@@ -44,7 +44,7 @@ fn serve_placed(
     dispatch: Dispatch,
     stop: &AtomicBool,
 ) -> anyhow::Result<ServerReport> {
-    let placed = Placed(dispatch);
+    let placed = DispatchMarks(dispatch);
     let report = server.run_around(stop, &placed)?;
     if let Some(tally) = placed.0.take_tally() {
         say::notice(format_args!(

@@ -16,7 +16,7 @@ use crate::text::{number, table};
 use anyhow::Context;
 use lull_agent::cells::{Key, Parts, scenario_hash};
 use lull_agent::located::Located;
-use lull_lab::figure::{Axis, Figure, Look, Point, svg};
+use lull_lab::figure::{Axis, CurveStyle, Figure, Point, svg};
 use lull_lab::server::{Cell, ServerFile, ServerScenario, ServerSetting, pareto, write_parquet};
 use rayon::prelude::*;
 use std::fs::{File, OpenOptions};
@@ -53,7 +53,7 @@ fn simulate(source: &Located, args: &SweepArgs) -> anyhow::Result<()> {
     let (parquet, figure) = (to(&args.parquet)?, to(&args.figure)?);
     let parts = open_parts(source, &scenario, args)?;
     let mut out = match &args.out {
-        Some(path) => Some(Out::open(path, source.text())?),
+        Some(path) => Some(RowFile::open(path, source.text())?),
         None => None,
     };
     let done = out.as_mut().map_or(Vec::new(), |out| std::mem::take(&mut out.done));
@@ -137,7 +137,7 @@ fn load_or_measure(
 fn measure(
     scenario: &ServerScenario,
     done: &[Cell],
-    out: Option<&Out>,
+    out: Option<&RowFile>,
     kept: Option<&Parts>,
 ) -> anyhow::Result<Vec<Cell>> {
     let settings = scenario.grid.settings();
@@ -166,12 +166,12 @@ fn measure(
 }
 
 /// The file of rows.
-struct Out {
+struct RowFile {
     file: Mutex<File>,
     done: Vec<Cell>,
 }
 
-impl Out {
+impl RowFile {
     /// Opens a file to append rows. Its first line identifies the scenario; an incomplete
     /// last line, which a kill leaves, is removed.
     fn open(path: &Path, scenario: &str) -> anyhow::Result<Self> {
@@ -271,8 +271,8 @@ fn figures(scenario: &ServerScenario, cells: &[Cell]) -> Vec<Figure> {
         all.sort_by(|a, b| a.x.total_cmp(&b.x));
         let title = format!("{rate} requests/s");
         Figure::new(title, Axis::log(tail), Axis::linear("power (W)"))
-            .with_curve("settings", Look::Points, all)
-            .with_curve("front", Look::Line, front(scenario, cells, *rate).iter().map(point))
+            .with_curve("settings", CurveStyle::Points, all)
+            .with_curve("front", CurveStyle::Line, front(scenario, cells, *rate).iter().map(point))
     };
     scenario.rates_per_s.iter().map(panel).collect()
 }

@@ -18,7 +18,7 @@ use lull_agent::located::Located;
 use lull_agent::tuning_store::{Key, KnownSetting, Store};
 use lull_control::{Capability, Rng, TrialEvidence};
 use lull_policies::search::{
-    Believed, Choice, FrontSetting, Method, Place, Reading, Refusal, Search, Space, Trial,
+    Choice, FrontSetting, Method, Place, Prediction, Reading, Refusal, Search, Space, Trial,
     of_another_load,
 };
 use picture::Picture;
@@ -33,7 +33,7 @@ const STOPPED: &str =
 /// A knob cannot be searched.
 #[derive(Debug, thiserror::Error)]
 #[error("{knob} cannot be searched here: {why}")]
-struct Useless {
+struct UnsearchableKnob {
     knob: Capability,
     why: String,
 }
@@ -66,14 +66,14 @@ struct Tuned {
     harm: f64,
     /// The tried settings within the bound that no other one beats in predicted power, tail and,
     /// with best-effort apps, progress.
-    front: Vec<OnFront>,
+    front: Vec<FrontRow>,
     /// All trials, in order.
-    tried: Vec<Tried>,
+    tried: Vec<TrialResult>,
 }
 
 /// A setting of the front, with its predictions.
 #[derive(Debug, Serialize)]
-struct OnFront {
+struct FrontRow {
     setting: String,
     values: Vec<f64>,
     tail_us: f64,
@@ -84,7 +84,7 @@ struct OnFront {
 
 /// One trial: its reading, or why there is none.
 #[derive(Debug, Serialize)]
-struct Tried {
+struct TrialResult {
     values: Vec<f64>,
     tail_us: Option<f64>,
     watts: Option<f64>,
@@ -96,9 +96,9 @@ struct Tried {
     why: Option<String>,
 }
 
-impl Tried {
+impl TrialResult {
     fn from_trial(trial: &Trial, space: &Space) -> Self {
-        let reading = trial.came.as_ref().ok();
+        let reading = trial.outcome.as_ref().ok();
         Self {
             values: space.values(&trial.place),
             tail_us: reading.map(|it| it.tail_us),
@@ -106,7 +106,7 @@ impl Tried {
             requests: reading.map(|it| it.requests),
             late: reading.map(|it| it.late),
             progress_per_s: reading.and_then(|it| it.progress_per_s),
-            why: trial.came.as_ref().err().map(|refusal| refusal.why.clone()),
+            why: trial.outcome.as_ref().err().map(|refusal| refusal.why.clone()),
         }
     }
 }
@@ -128,7 +128,7 @@ pub(crate) fn run(args: &TuneArgs) -> anyhow::Result<()> {
 }
 
 /// A search and the store of its trials.
-struct Hunt<'s> {
+struct StoredSearch<'s> {
     search: Search,
     key: Key,
     store: &'s Store,
@@ -136,7 +136,7 @@ struct Hunt<'s> {
     seed: u32,
 }
 
-impl<'s> Hunt<'s> {
+impl<'s> StoredSearch<'s> {
     /// Resumes the trials of a search that was interrupted, and starts with an earlier
     /// finding at about this load if there is one.
     fn new(
@@ -150,7 +150,7 @@ impl<'s> Hunt<'s> {
         let mut resumed = 0;
         for trial in store.trials(&key)? {
             if search.space().contains(&trial.place) {
-                search.tell(trial.place, trial.came);
+                search.tell(trial.place, trial.outcome);
                 resumed += 1;
             }
         }
@@ -190,7 +190,7 @@ impl<'s> Hunt<'s> {
     }
 
     /// Makes trials until the search is over, and stores each as soon as it is measured.
-    fn go_on(
+    fn run_trials(
         &mut self,
         picture: &mut Picture,
         mut trial: impl FnMut(&Search, &Place) -> anyhow::Result<Result<Reading, Refusal>>,
@@ -203,18 +203,18 @@ impl<'s> Hunt<'s> {
             if let Some(knob) = self.search.useless_knob().filter(can_leave) {
                 self.store.forget(&self.key)?;
                 let trials = self.search.trials().iter();
-                let mut refusals = trials.rev().filter_map(|it| it.came.as_ref().err());
+                let mut refusals = trials.rev().filter_map(|it| it.outcome.as_ref().err());
                 let why = refusals.next().map_or(String::new(), |refusal| refusal.why.clone());
-                return Err(Useless { knob, why }.into());
+                return Err(UnsearchableKnob { knob, why }.into());
             }
             let number = self.search.trials().len();
             // Each trial has its own generator, so that a resumed search draws the same numbers.
             let mut rng = Rng::seed_from_u64((u64::from(self.seed) << 32) | number as u64);
             let Some(next) = self.search.ask(&mut rng) else { return Ok(()) };
             picture.show(&self.search, Some(&next.place))?;
-            let came = trial(&self.search, &next.place)?;
-            self.store.keep_trial(&self.key, number, &next.place, &came)?;
-            self.search.tell(next.place, came);
+            let outcome = trial(&self.search, &next.place)?;
+            self.store.keep_trial(&self.key, number, &next.place, &outcome)?;
+            self.search.tell(next.place, outcome);
         }
     }
 
@@ -223,7 +223,7 @@ impl<'s> Hunt<'s> {
     fn finish(&self) -> anyhow::Result<Choice> {
         let search = &self.search;
         let Some(choice) = search.choice() else {
-            let why = search.trials().iter().find_map(|trial| trial.came.as_ref().err());
+            let why = search.trials().iter().find_map(|trial| trial.outcome.as_ref().err());
             let why = why.map_or("no trial was made", |refusal| &refusal.why);
             anyhow::bail!("no trial gave a reading: {why}");
         };
@@ -266,7 +266,11 @@ impl<'s> Hunt<'s> {
             energy,
             harm: search.harm(),
             front: front_of(search),
-            tried: search.trials().iter().map(|it| Tried::from_trial(it, search.space())).collect(),
+            tried: search
+                .trials()
+                .iter()
+                .map(|it| TrialResult::from_trial(it, search.space()))
+                .collect(),
         })
     }
 }
@@ -275,8 +279,8 @@ impl<'s> Hunt<'s> {
 /// shown to meet the bound. One reading predicts nothing: its setting then remains.
 fn fastest_of(search: &Search, choice: Choice) -> Choice {
     let place = search.space().fastest();
-    let believed = search.believe(std::slice::from_ref(&place)).and_then(|mut all| all.pop());
-    let Some(Believed { tail_us, watts, meets }) = believed else { return choice };
+    let believed = search.predict(std::slice::from_ref(&place)).and_then(|mut all| all.pop());
+    let Some(Prediction { tail_us, watts, meets }) = believed else { return choice };
     let untried = TrialEvidence {
         trials: 0,
         requests: 0,
@@ -316,17 +320,18 @@ fn seed_of(store: &Store, key: &Key, given: Option<u32>) -> anyhow::Result<u32> 
 }
 
 /// Returns the front of a search of the front; other searches have none.
-fn front_of(search: &Search) -> Vec<OnFront> {
+fn front_of(search: &Search) -> Vec<FrontRow> {
     if search.rules().method != Method::Front {
         return Vec::new();
     }
-    let on_front = |FrontSetting { place, tail_us, watts, progress_per_s }: FrontSetting| OnFront {
-        setting: search.space().describe(&place),
-        values: search.space().values(&place),
-        tail_us,
-        watts,
-        progress_per_s,
-    };
+    let on_front =
+        |FrontSetting { place, tail_us, watts, progress_per_s }: FrontSetting| FrontRow {
+            setting: search.space().describe(&place),
+            values: search.space().values(&place),
+            tail_us,
+            watts,
+            progress_per_s,
+        };
     search.front().into_iter().map(on_front).collect()
 }
 
@@ -361,7 +366,7 @@ fn print(tuned: &[Tuned]) {
     }
 }
 
-fn print_front(front: &[OnFront]) {
+fn print_front(front: &[FrontRow]) {
     let has_progress = front.iter().all(|it| it.progress_per_s.is_some());
     println!(
         "front of tail{} power, as the trials predict them:",
@@ -369,7 +374,7 @@ fn print_front(front: &[OnFront]) {
     );
     let head = ["setting", "tail (us)", "power (W)", "progress/s"];
     let columns = head.len() - usize::from(!has_progress);
-    let row = |it: &OnFront| {
+    let row = |it: &FrontRow| {
         let progress = it.progress_per_s.map_or(String::new(), number);
         let all = vec![it.setting.clone(), number(it.tail_us), number(it.watts), progress];
         all.into_iter().take(columns).collect()

@@ -26,9 +26,9 @@ fn the_options_server_places_its_requests() {
     let arguments = ["serve", "options", "--listen", "127.0.0.1:0", "--dispatch", file];
     let mut server = scene.start(scene.lull(&arguments));
     let mut address = String::new();
-    let said = server.out_file();
+    let printed = server.out_file();
     server.wait_for("its address", || {
-        let out = std::fs::read_to_string(&said).unwrap();
+        let out = std::fs::read_to_string(&printed).unwrap();
         let found = out.lines().find_map(|line| line.strip_prefix("listening on "));
         address = found.unwrap_or_default().to_owned();
         !address.is_empty()

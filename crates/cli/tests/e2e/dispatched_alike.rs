@@ -9,9 +9,10 @@
 
 use lull_control::CoreSet;
 use lull_control::dispatcher::{
-    Answer, Ask, Attention, Beat, CoreSpeed, Dispatcher, Ladder, Place,
+    Answer, CoreChoice, CoreSpeed, DecisionScope, DispatchRequest, Dispatcher, Ladder,
+    MeasurementRule,
 };
-use lull_control::dispatcher::{Seen, Supply};
+use lull_control::dispatcher::{DispatchObservation, Supply};
 use lull_host::dispatch::{DispatchState, Floor, Order};
 use lull_measure::{Nanos, Percentile};
 use lull_policies::DISPATCHERS;
@@ -44,27 +45,28 @@ struct Spy {
 }
 
 impl Dispatcher for Spy {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        let answer = self.inner.place(ask);
-        if let Place::On(to) = answer.place
-            && ask.on != Some(to)
-            && ask.can(to, &self.ladder)
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        let answer = self.inner.place(request);
+        if let CoreChoice::On(to) = answer.place
+            && request.on != Some(to)
+            && request.can(to, &self.ladder)
         {
-            let (age, from, older, active) = (ask.age, ask.on, ask.older, ask.active);
+            let (age, from, older, active) =
+                (request.age, request.on, request.older, request.active);
             self.tell.send(Move { age, from, to, older, active }).unwrap();
         }
         answer
     }
 
-    fn attention(&self) -> Attention {
-        self.inner.attention()
+    fn decision_scope(&self) -> DecisionScope {
+        self.inner.decision_scope()
     }
 
-    fn beat(&self) -> Option<Beat> {
-        self.inner.beat()
+    fn measurement_rule(&self) -> Option<MeasurementRule> {
+        self.inner.measurement_rule()
     }
 
-    fn adjust(&mut self, seen: &Seen) {
+    fn adjust(&mut self, seen: &DispatchObservation) {
         self.inner.adjust(seen);
     }
 

@@ -69,8 +69,8 @@ fn runs_have_their_entropy_and_two_policies_an_equivalence_where_cores_differ() 
         (Some("unmanaged"), Some(true))
     );
     assert!(advice["needs"].as_str().is_none_or(|needs| needs.ends_with('P')), "{advice}");
-    let told = scene.run(&["entropy".as_ref(), file.as_os_str()]).well().out;
-    assert!(told.contains("E_LC") && told.contains("several numbers of cores"), "{told}");
+    let printed = scene.run(&["entropy".as_ref(), file.as_os_str()]).well().out;
+    assert!(printed.contains("E_LC") && printed.contains("several numbers of cores"), "{printed}");
 }
 
 #[test]

@@ -78,8 +78,8 @@ fn configs_and_scenarios_of_a_former_version_are_accepted() {
             }
         }
         for file in files_in(&folder(version).join("scenarios")) {
-            let said = scene.run(&["sim", "--check", file.to_str().unwrap()]).well();
-            assert!(said.out.contains("can be run"), "{}: {}", file.display(), said.out);
+            let printed = scene.run(&["sim", "--check", file.to_str().unwrap()]).well();
+            assert!(printed.out.contains("can be run"), "{}: {}", file.display(), printed.out);
         }
     }
 }

@@ -196,9 +196,9 @@ impl Operator {
     }
 
     fn done(&self, body: &str) -> String {
-        let (status, said) = self.ask(body);
-        assert_eq!(status, 200, "{said}");
-        said["done"].as_str().unwrap().to_owned()
+        let (status, printed) = self.ask(body);
+        assert_eq!(status, 200, "{printed}");
+        printed["done"].as_str().unwrap().to_owned()
     }
 }
 
@@ -250,9 +250,9 @@ fn an_operator_pauses_restores_and_switches_and_the_record_says_so() {
     let scene = Scene::new();
     let (agent, operator) = operated(&scene, "arq");
     assert!(operator.done(r#"{"do":"pause"}"#).contains("paused"));
-    let (status, said) = operator.ask(r#"{"do":"policy","name":"evne"}"#);
+    let (status, printed) = operator.ask(r#"{"do":"policy","name":"evne"}"#);
     assert_eq!(status, 409);
-    assert!(said["error"].as_str().unwrap().contains("Did you mean `even`?"), "{said}");
+    assert!(printed["error"].as_str().unwrap().contains("Did you mean `even`?"), "{printed}");
     assert_eq!(operator.done(r#"{"do":"policy","name":"even"}"#), "even is followed");
     let mut viewer = Viewer::open(&operator.address);
     let epoch = viewer.next().unwrap();

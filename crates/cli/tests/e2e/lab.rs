@@ -53,8 +53,13 @@ fn the_list_names_every_experiment_and_a_slip_repeats_it() {
     let list = scene.run(&["lab", "list", "--json"]).well().json();
     let names: Vec<_> = list.as_array().unwrap().iter().map(|it| &it["name"]).collect();
     assert!(names.len() >= 8, "{names:?}");
-    let told = scene.run(&["lab", "run", "ntier"]).refused(2, "no experiment is called `ntier`");
-    assert!(names.iter().all(|name| told.err.contains(name.as_str().unwrap())), "{}", told.err);
+    let shown_text =
+        scene.run(&["lab", "run", "ntier"]).refused(2, "no experiment is called `ntier`");
+    assert!(
+        names.iter().all(|name| shown_text.err.contains(name.as_str().unwrap())),
+        "{}",
+        shown_text.err
+    );
 }
 
 #[test]
@@ -147,8 +152,8 @@ fn a_verdict_says_which_seeds_numbers_were_found_on_and_is_not_given_on_them() {
     let scene = Scene::new();
     let run = |seed| scene.run(&["lab", "run", "eetl-spikes", "--quick", "--seed", seed]);
     let quick = run("7").well();
-    let said = "(seed 7, none of those on which numbers were fitted, [5, ";
-    assert!(quick.out.contains(said), "{}", quick.out);
+    let shown = "(seed 7, none of those on which numbers were fitted, [5, ";
+    assert!(quick.out.contains(shown), "{}", quick.out);
     run("5").refused(2, "were fitted on seed 5");
 }
 

@@ -24,9 +24,11 @@ fn check_lists_every_capability_and_policy() {
         assert!(one["can"].is_string() && one["cannot"].is_string());
         assert!(one["isolate"]["by"].is_string() || one["isolate"]["missing"].is_string());
     }
-    let told = scene.run(&["check"]).well();
-    assert!(told.out.contains("memory bandwidth") && told.out.contains("cannot"));
-    assert!(told.out.contains("by, or why not") && told.out.contains("sched_setaffinity"));
+    let shown_text = scene.run(&["check"]).well();
+    assert!(shown_text.out.contains("memory bandwidth") && shown_text.out.contains("cannot"));
+    assert!(
+        shown_text.out.contains("by, or why not") && shown_text.out.contains("sched_setaffinity")
+    );
 }
 
 #[test]
@@ -64,10 +66,10 @@ fn work_that_no_agent_hears_of_says_so() {
 
 #[test]
 fn check_claims_an_interrupt_delay_only_if_it_could_be_changed() {
-    let told = Scene::new().run(&["check"]).well();
-    // The first table has what policies set; that of `lull hold` follows.
-    let line = told.out.lines().find(|line| line.trim_start().starts_with("coalescing"));
-    let line = line.unwrap_or_else(|| panic!("{}", told.out));
+    let shown_text = Scene::new().run(&["check"]).well();
+    // The first table lists the knobs that policies set; the table of `lull hold` follows.
+    let line = shown_text.out.lines().find(|line| line.trim_start().starts_with("coalescing"));
+    let line = line.unwrap_or_else(|| panic!("{}", shown_text.out));
     let is_claimed = line.split_whitespace().nth(1) == Some("yes");
     let is_honest = ["written and read back", "not tried"].iter().any(|it| line.contains(it));
     assert!(!is_claimed || is_honest, "{line}");
@@ -78,13 +80,13 @@ fn lists_are_data_with_what_their_tables_show() {
     let scene = Scene::new();
     for (list, key) in [("policies", "name"), ("metrics", "key"), ("keys", "name")] {
         let all = scene.run(&[list, "--json"]).well().json();
-        let told = scene.run(&[list]).well().out;
+        let shown_text = scene.run(&[list]).well().out;
         let all = all.as_array().unwrap();
         assert!(!all.is_empty());
         for one in all {
             // A counter has no key in records.
             let name = one.get(key).unwrap_or(&one["prometheus"]).as_str().unwrap();
-            assert!(told.contains(name), "{name} is not in the table of {list}");
+            assert!(shown_text.contains(name), "{name} is not in the table of {list}");
         }
     }
 }
@@ -128,8 +130,8 @@ fn a_list_whose_reader_has_gone_ends_quietly() {
         BufReader::with_capacity(16, child.stdout.take().unwrap()).read_line(&mut first).unwrap();
         let ended = child.wait_with_output().unwrap();
         assert!(!first.is_empty());
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(said, "", "{list} has complained about a closed pipe");
+        let shown = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(shown, "", "{list} has complained about a closed pipe");
     }
 }
 

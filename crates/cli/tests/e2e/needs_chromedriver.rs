@@ -266,6 +266,6 @@ fn a_report_reads_well_by_day_by_night_and_on_a_phone() {
     assert!(width.as_u64().unwrap() <= 390, "the page is {width} wide");
     browser.picture("report-phone.png");
     assert_eq!(browser.errors(), Vec::<String>::new());
-    let asked = "return performance.getEntriesByType('resource').map((it) => it.name)";
-    assert_eq!(browser.script(asked), json!([]), "the page asked for something");
+    let names_script = "return performance.getEntriesByType('resource').map((it) => it.name)";
+    assert_eq!(browser.script(names_script), json!([]), "the page asked for something");
 }

@@ -33,8 +33,8 @@ fn the_example_runs_unchanged() {
     let specs: Vec<Value> = specs.iter().map(|spec| serde_json::from_str(spec).unwrap()).collect();
     assert!(specs[0]["ideal"].as_u64().unwrap() > 0, "the ideal was not measured");
     assert!(specs[1]["solo_per_s"].as_f64().unwrap() > 0.0, "solo was not measured");
-    let standing = "SELECT count(*) FROM machine_epochs WHERE entropy_system_ratio IS NOT NULL";
-    assert!(record.number(standing) > 0);
+    let assessment = "SELECT count(*) FROM machine_epochs WHERE entropy_system_ratio IS NOT NULL";
+    assert!(record.number(assessment) > 0);
 }
 
 /// A search of the cores of memcached's threads by affinity, with an objective that
@@ -154,8 +154,8 @@ fn the_kernel_measures_its_latency() {
     if !has_ebpf(&scene) {
         return;
     }
-    let told = "latency = \"ebpf\"\nideal = \"1ms\"";
-    let text = unmanaged(&scene).replace("ideal = \"1ms\"", told);
+    let printed = "latency = \"ebpf\"\nideal = \"1ms\"";
+    let text = unmanaged(&scene).replace("ideal = \"1ms\"", printed);
     let record = run(&scene, &text, "3s");
     // Of 4000 a second: the clients' ends on the same machine are not counted as well.
     let rate = "SELECT CAST(avg(completed_requests_per_second) AS INTEGER) FROM app_epochs \

@@ -66,11 +66,12 @@ fn every_command_does_what_the_page_says() {
     let state = scene.path("state").display().to_string();
     let script = script.replace("lull restore", &format!("lull restore --state {state}"));
     let ended = scene.shell(&script).output().unwrap();
-    let said = [ended.stdout, ended.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert!(ended.status.success(), "{}", said.concat());
+    let printed =
+        [ended.stdout, ended.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(ended.status.success(), "{}", printed.concat());
     // The agent may have had no knob changed when it was killed.
     let restored = ["restored by its guard", "nothing to restore"];
-    assert!(restored.iter().any(|words| said[0].contains(words)), "{}", said.concat());
+    assert!(restored.iter().any(|words| printed[0].contains(words)), "{}", printed.concat());
     scene.wait_until_quiet();
     for made in ["report.html", "first-run", "first.toml"] {
         assert!(scene.path(made).exists(), "no {made}");
@@ -86,9 +87,10 @@ fn the_quick_start_manages_a_memcached() {
     let (_, section) = text.split_once("## memcached").unwrap();
     let (section, _) = section.split_once("## MariaDB").unwrap();
     let ended = scene.shell(&script(section, &IN_QUICK_START)).output().unwrap();
-    let said = [ended.stdout, ended.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert!(ended.status.success(), "{}", said.concat());
-    assert!(said[0].contains(".html"), "no report: {}", said.concat());
+    let printed =
+        [ended.stdout, ended.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(ended.status.success(), "{}", printed.concat());
+    assert!(printed[0].contains(".html"), "no report: {}", printed.concat());
     scene.wait_until_quiet();
     assert!(scene.path("first.toml").exists());
 }

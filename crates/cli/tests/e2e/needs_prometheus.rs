@@ -165,10 +165,10 @@ fn the_tail_from_prometheus_is_the_one_that_was_scraped() {
     second.wait_for("some epochs", || epochs_so_far(blind.records().last()) > 12);
     let ended = second.interrupt().well();
     first.interrupt().well();
-    let told = tails(&blind.records()[0], "server");
+    let printed = tails(&blind.records()[0], "server");
     let pushed = tails(&seen.records()[0], "server");
-    assert!(!told.is_empty(), "{}", ended.err);
-    for tail in &told {
+    assert!(!printed.is_empty(), "{}", ended.err);
+    for tail in &printed {
         assert!(pushed.contains(tail), "{tail} is none of {pushed:?}");
     }
     let record = Record::open(&blind.records()[0]);

@@ -69,8 +69,8 @@ fn receiving(scene: &Scene, server: &Victim, batch: &Victim) -> (Agent, String, 
     let text = attached("unmanaged", server, batch).replacen("ideal = \"10us\"", source, 1);
     let mut agent = scene.agent(&scene.config(lines, &text));
     let page = address_of(&mut agent);
-    let said = agent.err();
-    let receiver = said.split("OTLP at http://").nth(1).unwrap().split('/').next().unwrap();
+    let printed = agent.err();
+    let receiver = printed.split("OTLP at http://").nth(1).unwrap().split('/').next().unwrap();
     (agent, receiver.to_owned(), page)
 }
 

@@ -12,8 +12,8 @@ fn mix_names_the_cores_in_time_with_the_least_energy() {
     assert_eq!(answer[0]["best"], "slow:8,fast:1");
     let mixes = answer[0]["mixes"].as_array().unwrap();
     assert_eq!((mixes.len(), &mixes[0]["meets"]), (3, &false.into()));
-    let told: Vec<_> = arguments.iter().chain(&given).copied().collect();
-    assert!(scene.run(&told).well().out.contains("slow:8,fast:1*"));
+    let printed: Vec<_> = arguments.iter().chain(&given).copied().collect();
+    assert!(scene.run(&printed).well().out.contains("slow:8,fast:1*"));
 }
 
 #[test]

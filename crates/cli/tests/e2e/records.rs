@@ -33,9 +33,10 @@ fn rows_of(place: &Path, table: &str) -> (usize, usize) {
 fn a_killed_agents_record_is_exported_whole() {
     let scene = Scene::new();
     let file = of_a_killed_agent(&scene);
-    let told = scene.run(&["export".as_ref(), file.as_os_str(), "--json".as_ref()]).well().json();
+    let printed =
+        scene.run(&["export".as_ref(), file.as_os_str(), "--json".as_ref()]).well().json();
     let place = file.with_extension("");
-    assert_eq!(told["directory"], place.display().to_string());
+    assert_eq!(printed["directory"], place.display().to_string());
     assert_eq!(place.metadata().unwrap().permissions().mode() & 0o777, 0o700);
     let record = Record::open(&file);
     for table in ["run", "apps", "epochs", "app_epochs", "core_epochs", "journal", "plans"] {
@@ -43,7 +44,7 @@ fn a_killed_agents_record_is_exported_whole() {
         assert!(wanted > 0, "{table} is empty");
         assert_eq!(rows_of(&place, table), (wanted, wanted), "{table}");
     }
-    let tables = told["tables"].as_array().unwrap();
+    let tables = printed["tables"].as_array().unwrap();
     for [table, rows] in tables.iter().map(|pair| [&pair[0], &pair[1]]) {
         let rows = rows.as_u64().unwrap() as usize;
         assert_eq!(rows_of(&place, table.as_str().unwrap()), (rows, rows), "{table}");

@@ -42,12 +42,12 @@ fn changed(scene: &Scene, file: &Path, name: &str, sql: &str) -> PathBuf {
 fn a_short_record_is_replayed_and_another_policy_predicted() {
     let scene = Scene::new();
     let file = recorded(&scene);
-    let told = replay(&scene, &file, &[&ANY[..], &["--policy", "lc-first", "--json"]].concat());
-    let told = told.well().json();
-    assert_eq!(told["policy"], "unmanaged");
-    assert_eq!(told["share"], 1.0);
+    let printed = replay(&scene, &file, &[&ANY[..], &["--policy", "lc-first", "--json"]].concat());
+    let printed = printed.well().json();
+    assert_eq!(printed["policy"], "unmanaged");
+    assert_eq!(printed["share"], 1.0);
     let figure = |of: &str| {
-        let all = told["reproduction"].as_array().unwrap().iter();
+        let all = printed["reproduction"].as_array().unwrap().iter();
         all.clone().find(|it| it["figure"] == of).unwrap_or_else(|| panic!("{of}")).clone()
     };
     // The measured values are those of the record.
@@ -60,15 +60,15 @@ fn a_short_record_is_replayed_and_another_policy_predicted() {
         assert!(figure(of)["measured"].as_f64().unwrap() > 0.0, "{of}");
         assert!(figure(of)["replayed"].as_f64().unwrap() > 0.0, "{of}");
     }
-    let policies = told["prediction"]["policies"].as_array().unwrap();
+    let policies = printed["prediction"]["policies"].as_array().unwrap();
     assert_eq!([&policies[0]["policy"], &policies[1]["policy"]], ["unmanaged", "lc-first"]);
     let entropy = policies[1]["figures"].as_array().unwrap().iter();
     let entropy = entropy.clone().find(|it| it["figure"] == "entropy").unwrap();
     assert!(entropy["ci95"].is_array(), "{entropy}");
-    assert_eq!(told["prediction"]["differences"].as_array().unwrap().len(), 1);
+    assert_eq!(printed["prediction"]["differences"].as_array().unwrap().len(), 1);
     // The same to the last bit again, and as a table.
     let again = replay(&scene, &file, &[&ANY[..], &["--policy", "lc-first", "--json"]].concat());
-    assert_eq!(again.well().json(), told);
+    assert_eq!(again.well().json(), printed);
     let table = replay(&scene, &file, &[&ANY[..], &["--policy", "lc-first"]].concat()).well().out;
     for words in ["largest error", "server: p95 latency", "less `unmanaged (recorded)`"] {
         assert!(table.contains(words), "{table}");
@@ -81,9 +81,9 @@ fn what_is_not_reproduced_is_shown_and_not_predicted() {
     let file = recorded(&scene);
     let strict = ["--policy", "even", "--max-error", "0.000001", "--json"];
     let ended = replay(&scene, &file, &strict);
-    let told: Value = serde_json::from_str(&ended.out).unwrap();
-    assert!(told["prediction"].is_null(), "{told}");
-    assert!(told["error"].as_f64().unwrap() > 0.0);
+    let printed: Value = serde_json::from_str(&ended.out).unwrap();
+    assert!(printed["prediction"].is_null(), "{printed}");
+    assert!(printed["error"].as_f64().unwrap() > 0.0);
     ended.refused(2, "above --max-error");
 }
 
@@ -210,8 +210,8 @@ fn a_record_of_version_1_is_read_by_all_but_replay_which_says_why() {
     replay(&scene, &old, &["--policy", "even"]).refused(2, words);
     let entropy = scene.run(&["entropy", old.to_str().unwrap(), "--json"]).well().json();
     assert!(entropy["parts"][0]["lc"].as_f64().unwrap() > 0.9, "3 ms against 20 us: {entropy}");
-    let told = scene.run(&["export", old.to_str().unwrap(), "--json"]).well().json();
-    let tables: Vec<_> = told["tables"].as_array().unwrap().iter().map(|it| &it[0]).collect();
+    let printed = scene.run(&["export", old.to_str().unwrap(), "--json"]).well().json();
+    let tables: Vec<_> = printed["tables"].as_array().unwrap().iter().map(|it| &it[0]).collect();
     assert!(tables.iter().any(|name| *name == "latencies"), "{tables:?}");
     assert!(!tables.iter().any(|name| *name == "requests"), "{tables:?}");
 }

@@ -58,14 +58,14 @@ fn what_others_set_during_a_run_stays_and_is_listed() {
         scene.wait_until_quiet();
         assert_still_set(&server, &batch);
         assert_eq!(batch.now()[&batch.pid()].cores, all);
-        let said = match signal {
+        let printed = match signal {
             Signal::TERM => ended.err,
             _ => {
                 let state = scene.path("state").display().to_string();
                 scene.run(&["restore", "--state", &state]).well().out
             }
         };
-        assert!(said.contains("left as another program set it: thread"), "{said}");
+        assert!(printed.contains("left as another program set it: thread"), "{printed}");
     }
 }
 
@@ -131,8 +131,8 @@ impl Restless {
         Self { scene: Scene::new(), server: Victim::server(), batch, mark, pins }
     }
 
-    /// Returns how many daemons were possibly missed, which `said` must name.
-    fn check(&self, said: &str) -> usize {
+    /// Returns how many daemons were possibly missed, which `printed` must name.
+    fn check(&self, printed: &str) -> usize {
         let Self { scene, server, batch, mark, pins } = self;
         scene.wait_until_quiet();
         let main = batch.now()[&batch.pid()].clone();
@@ -154,8 +154,8 @@ impl Restless {
         end_daemons(mark);
         assert!(moved.is_empty(), "daemons that had pinned themselves to core 0: {moved:?}");
         let unnamed: Vec<&i32> =
-            wrong.iter().filter(|pid| !said.contains(&format!("process {pid} ("))).collect();
-        assert!(unnamed.is_empty(), "daemons left on {unnamed:?}, said: {said}");
+            wrong.iter().filter(|pid| !printed.contains(&format!("process {pid} ("))).collect();
+        assert!(unnamed.is_empty(), "daemons left on {unnamed:?}, said: {printed}");
         assert_eq!((main.nice.as_str(), main.policy.as_str()), ("7", "3"));
         assert_eq!(main.cores, all);
         assert_eq!(pinned, (cores() - 1).to_string());
@@ -183,9 +183,9 @@ fn kill_restless(round: u64, random: &mut Generator) -> usize {
     if whom == 2 {
         // Immediately, while the agent may still be ending.
         let state = scene.path("state").display().to_string();
-        let said = scene.run(&["restore", "--json", "--state", &state]).well();
+        let printed = scene.run(&["restore", "--json", "--state", &state]).well();
         agent.wait();
-        return restless.check(&said.out);
+        return restless.check(&printed.out);
     }
     agent.wait();
     restless.check("")

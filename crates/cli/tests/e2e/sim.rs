@@ -47,7 +47,7 @@ fn sim(scene: &Scene, text: &str, arguments: &[&str]) -> Ended {
     scene.run(&all)
 }
 
-fn but(from: &str, to: &str) -> String {
+fn replaced(from: &str, to: &str) -> String {
     assert!(SMALL.contains(from), "the test replaces nothing: {from}");
     SMALL.replacen(from, to, 1)
 }
@@ -130,8 +130,8 @@ fn csv_and_parquet_hold_the_same_values_and_can_be_read_back() {
     assert!(svg.starts_with("<svg") && svg.contains("powersave") && svg.contains("power (W)"));
     // The file that existed before is replaced.
     let again = ["--csv", paths[0], "--seeds", "1"];
-    let said = sim(&scene, SMALL, &again).well().out;
-    assert!(said.contains("one replication has no interval"), "{said}");
+    let shown = sim(&scene, SMALL, &again).well().out;
+    assert!(shown.contains("one replication has no interval"), "{shown}");
     assert_eq!(read_csv(&csv).len(), 2 * 10);
 }
 
@@ -164,7 +164,7 @@ fn read_parquet(path: &Path) -> Vec<Row> {
 fn check_prints_what_would_run_and_runs_nothing() {
     let scene = Scene::new();
     // Hours of simulation if it were run.
-    let long = but("length = \"4s\"", "length = \"2000h\"");
+    let long = replaced("length = \"4s\"", "length = \"2000h\"");
     let ended = sim(&scene, &long, &["--check"]).well();
     assert_eq!(ended.out, "small, with a comma: can be run; policies: full-speed, powersave\n");
     let label =
@@ -218,7 +218,7 @@ fn bad_input_is_refused_by_file_line_and_key_with_status_2() {
     ];
     let scene = Scene::new();
     for (from, to, wanted) in cases {
-        let ended = sim(&scene, &but(from, to), &["--csv", "o.csv"]).refused(2, wanted);
+        let ended = sim(&scene, &replaced(from, to), &["--csv", "o.csv"]).refused(2, wanted);
         assert_eq!(ended.out, "", "{to}");
     }
     let none = SMALL.split("[[policy]]").next().unwrap();
@@ -227,7 +227,8 @@ fn bad_input_is_refused_by_file_line_and_key_with_status_2() {
     sim(&scene, SMALL, &["--seeds", "0"]).refused(2, "--seeds");
     sim(&scene, SMALL, &["--csv", "no/o.csv"]).refused(2, "no/o.csv: cannot be written: there is");
     sim(&scene, SMALL, &["--grid", "5"]).refused(2, "--find-worst-cycle");
-    let steady = but("bursts = { high = 600.0, low = 200.0, cycle = \"1s\" }", "rate_per_s = 9.0");
+    let steady =
+        replaced("bursts = { high = 600.0, low = 200.0, cycle = \"1s\" }", "rate_per_s = 9.0");
     sim(&scene, &steady, &["--find-worst-cycle"]).refused(2, "s.toml:15: app: no app has bursts");
     scene.run(&["sim", "gone.toml"]).refused(2, "gone.toml: cannot be read");
     assert!(!scene.path("o.csv").exists());
@@ -255,14 +256,17 @@ fn the_refusals_of_the_docs_are_word_for_word() {
 #[test]
 fn an_unstable_system_is_reported_first_and_ends_at_its_bound_with_status_1() {
     let scene = Scene::new();
-    let over = but("high = 600.0, low = 200.0", "high = 3000.0, low = 1000.0");
+    let over = replaced("high = 600.0, low = 200.0", "high = 3000.0, low = 1000.0");
     let ended = sim(&scene, &format!("{over}\n[limits]\nin_flight = 500\n"), &["--csv", "o.csv"]);
     let ended = ended.refused(1, "unstable: tier `web` is offered 2.000 times what it can do");
     assert!(ended.err.contains("policy `full-speed`: replication 0: stopped at "), "{}", ended.err);
     assert!(ended.err.contains("500 requests in the system, the bound `limits.in_flight`"));
     assert!(!scene.path("o.csv").exists());
-    let told = sim(&scene, &over, &["--json"]).well().json();
-    assert!(told["notices"][0].as_str().unwrap().starts_with("unstable: tier `web`"), "{told}");
+    let shown_text = sim(&scene, &over, &["--json"]).well().json();
+    assert!(
+        shown_text["notices"][0].as_str().unwrap().starts_with("unstable: tier `web`"),
+        "{shown_text}"
+    );
 }
 
 #[test]
@@ -270,7 +274,7 @@ fn an_interrupt_leaves_no_file_and_keeps_what_stood_there() {
     let scene = Scene::new();
     // Hours of simulation, within its limits. The notice that it is unstable shows that it has
     // started.
-    let long = but("high = 600.0, low = 200.0", "high = 1600.0, low = 500.0");
+    let long = replaced("high = 600.0, low = 200.0", "high = 1600.0, low = 500.0");
     let long = long.replace("length = \"4s\"", "length = \"10000s\"").replace("= 3\n", "= 5000\n");
     let file = scene.write("s.toml", &long);
     let old = scene.write("old.csv", "old");

@@ -84,8 +84,8 @@ fn a_search_whose_reader_has_gone_ends_without_a_panic() {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let ended = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(said.contains("seed of the search") && !said.contains("panicked"), "{said}");
+    let printed = String::from_utf8_lossy(&ended.stderr);
+    assert!(printed.contains("seed of the search") && !printed.contains("panicked"), "{printed}");
 }
 
 #[test]

@@ -31,8 +31,8 @@ fn check_names_what_needs_root_and_how_to_get_it() {
     };
     assert_eq!(lacks("arq"), 0);
     assert!(lacks("lc-first") > 0);
-    let told = scene.start(scene.lull_as_nobody(&["check"])).wait().well();
-    assert!(told.out.contains("run as root"), "{}", told.out);
+    let printed = scene.start(scene.lull_as_nobody(&["check"])).wait().well();
+    assert!(printed.out.contains("run as root"), "{}", printed.out);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The properties of every plant whose apps come and go.
 
 use super::{modest, plausible};
-use crate::{AppId, Got, KNOBS, Observation, Plant, Rng, RosterEvent, Setting, numbered};
+use crate::{AppId, ApplyOutcome, KNOBS, Observation, Plant, Rng, RosterEvent, Setting, numbered};
 use lull_measure::Nanos;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -88,7 +88,7 @@ fn check_settings<P: Plant>(
     let wanted = knobs.iter().filter_map(|knob| knob.set_to(modest(plant.machine(), *knob)?));
     let wanted: Vec<Setting> = wanted.collect();
     for outcome in plant.apply(&wanted).outcomes {
-        let Got::Refused { why } = &outcome.got else {
+        let ApplyOutcome::Refused { why } = &outcome.got else {
             panic!("an absent app was set: {outcome:?}")
         };
         assert!(!why.is_empty(), "a refusal says why: {outcome:?}");

@@ -7,11 +7,12 @@
 //! Exact, without noise: a worse setting is always seen to be worse.
 
 use crate::{
-    AppId, AppSeen, AppSpec, Applied, BandwidthControl, CacheControl, Capabilities, Capability,
-    ClientClassSeen, Coalescing, Core, CoreId, CoreSeen, CoreSet, CoreType, Dial, DialId, DomainId,
-    EnergyPreference, EnergySeen, EnergySource, ForeignChange, FrequencyDomain, GateControl, Got,
-    KNOBS, Knob, KnobRow, KnobScope, LatencySeen, Machine, Nic, NicId, Observation, Outcome, Plant,
-    PlantError, Progress, ProgressSource, Scheduling, Setting, Value, ValueKind, numbered,
+    AppId, AppObservation, AppSpec, Applied, ApplyOutcome, BandwidthControl, CacheControl,
+    Capabilities, Capability, ClientClassObservation, Coalescing, Core, CoreId, CoreObservation,
+    CoreSet, CoreType, Dial, DialId, DomainId, EnergyObservation, EnergyPreference, EnergySource,
+    ForeignChange, FrequencyDomain, GateControl, KNOBS, Knob, KnobRow, KnobScope,
+    LatencyObservation, Machine, Nic, NicId, Observation, Outcome, Plant, PlantError, Progress,
+    ProgressSource, Scheduling, Setting, Value, ValueKind, numbered,
 };
 use lull_measure::{Hertz, Joules, Latency, Missing, Nanos};
 use std::collections::BTreeMap;
@@ -200,25 +201,29 @@ impl MemoryPlant {
         }
     }
 
-    fn see(&self, app: AppId, spec: &AppSpec, epoch: Nanos) -> AppSeen {
+    fn see(&self, app: AppId, spec: &AppSpec, epoch: Nanos) -> AppObservation {
         let nothing = Missing::because("the in-memory plant has no such gauge");
-        let unknown = AppSeen::unknown(&nothing);
+        let unknown = AppObservation::unknown(&nothing);
         if self.gone[app.index()] {
             return unknown;
         }
         let threads = Ok(self.apps[app.index()].threads);
-        let alive = AppSeen { alive: true, threads, client_classes: others(spec), ..unknown };
+        let alive =
+            AppObservation { alive: true, threads, client_classes: others(spec), ..unknown };
         if !spec.is_latency_critical() {
             let progress = Progress { per_s: self.share(app), source: ProgressSource::Simulated };
-            return AppSeen { progress: Ok(progress), ..alive };
+            return AppObservation { progress: Ok(progress), ..alive };
         }
         if self.silent[app.index()] {
-            return AppSeen { latency: Err(Missing::because("silenced by a test")), ..alive };
+            return AppObservation {
+                latency: Err(Missing::because("silenced by a test")),
+                ..alive
+            };
         }
-        AppSeen { latency: Ok(self.latency(app, epoch)), ..alive }
+        AppObservation { latency: Ok(self.latency(app, epoch)), ..alive }
     }
 
-    fn latency(&self, app: AppId, epoch: Nanos) -> LatencySeen {
+    fn latency(&self, app: AppId, epoch: Nanos) -> LatencyObservation {
         let memory = &self.apps[app.index()];
         let busy = (memory.demand_cores / self.share(app).max(1e-9)).min(0.999);
         let sojourn_s = memory.service.as_secs_f64() / self.speed() / (1.0 - busy);
@@ -228,24 +233,24 @@ impl MemoryPlant {
             window.record(Nanos::from_secs_f64(-sojourn_s * (1.0 - quantile).ln()));
         }
         let per_s = f64::from(REQUESTS) / epoch.as_secs_f64();
-        LatencySeen {
+        LatencyObservation {
             window,
             offered_per_s: per_s,
             completed_per_s: per_s,
-            ..LatencySeen::default()
+            ..LatencyObservation::default()
         }
     }
 
-    fn set(&mut self, wanted: &Setting) -> Got {
+    fn set(&mut self, wanted: &Setting) -> ApplyOutcome {
         if let Err(why) = self.legal(wanted) {
-            return Got::Refused { why };
+            return ApplyOutcome::Refused { why };
         }
         let (to, note) = self.rounded(wanted);
         if self.state.get(&to.knob()) == Some(&to) && note.is_none() {
-            return Got::Already;
+            return ApplyOutcome::Already;
         }
         self.state.insert(to.knob(), to.clone());
-        note.map_or(Got::Done, |why| Got::Clamped { to, why })
+        note.map_or(ApplyOutcome::Done, |why| ApplyOutcome::Clamped { to, why })
     }
 
     fn legal(&self, wanted: &Setting) -> Result<(), String> {
@@ -305,13 +310,13 @@ impl Plant for MemoryPlant {
         let apps = numbered(&self.specs).map(|(app, spec)| self.see(app, spec, epoch)).collect();
         let none = Missing::because("the in-memory plant has no such gauge");
         let frequency = Ok(Hertz((SPEED_MAX.0 as f64 * self.speed()) as u64));
-        let core = CoreSeen { frequency, ..CoreSeen::unknown(&none) };
+        let core = CoreObservation { frequency, ..CoreObservation::unknown(&none) };
         let energy = Joules(epoch.as_secs_f64() * self.machine.cores.len() as f64 * self.speed());
         let source = EnergySource::Modelled("1 W a core at full speed".to_owned());
         Ok(Observation {
             apps,
             cores: vec![core; self.machine.cores.len()],
-            energy: Ok(EnergySeen { energy, source }),
+            energy: Ok(EnergyObservation { energy, source }),
             foreign: std::mem::take(&mut self.foreign),
             restarted: std::mem::take(&mut self.restarted),
             ..Observation::unknown(self.time, epoch, &none)
@@ -413,9 +418,9 @@ fn machine(cores: u16) -> Machine {
 }
 
 /// The one class of clients of a latency-critical app.
-fn others(spec: &AppSpec) -> Vec<ClientClassSeen> {
+fn others(spec: &AppSpec) -> Vec<ClientClassObservation> {
     let wait_quantiles = Some((Nanos::from_millis(1), Nanos::from_millis(4)));
-    let others = ClientClassSeen {
+    let others = ClientClassObservation {
         name: "others".to_owned(),
         connections: 8,
         under_way: 2,

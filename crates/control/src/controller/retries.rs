@@ -68,7 +68,7 @@ impl Retries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DomainId, Got};
+    use crate::{ApplyOutcome, DomainId};
     use lull_measure::Hertz;
 
     fn frequency(mhz: u64) -> Setting {
@@ -76,7 +76,8 @@ mod tests {
     }
 
     fn clamped() -> Outcome {
-        let got = Got::Clamped { to: frequency(1000), why: "the limit of heat".to_owned() };
+        let got =
+            ApplyOutcome::Clamped { to: frequency(1000), why: "the limit of heat".to_owned() };
         Outcome { wanted: frequency(2000), got }
     }
 
@@ -100,7 +101,7 @@ mod tests {
         retries.note(&clamped(), Some(&slow), at);
         retries.note(&clamped(), Some(&slow), at);
         assert!(retries.why_paused(&frequency(2000), Some(&slow), at + PAUSE_FIRST).is_some());
-        retries.note(&Outcome { got: Got::Done, ..clamped() }, Some(&frequency(2000)), at);
+        retries.note(&Outcome { got: ApplyOutcome::Done, ..clamped() }, Some(&frequency(2000)), at);
         retries.note(&clamped(), Some(&slow), at);
         assert_eq!(retries.why_paused(&frequency(2000), Some(&slow), at + PAUSE_FIRST), None);
     }

@@ -7,7 +7,7 @@
 //! foreign change or an app that arrived or departed, in the SLO-safe state, and after two minutes.
 
 use super::{Controller, Turn};
-use crate::assess::AppStanding;
+use crate::assess::AppAssessment;
 use crate::journal::Event;
 use lull_measure::Nanos;
 
@@ -36,10 +36,10 @@ impl Controller {
     /// ends.
     pub(super) fn skips_survey(&mut self, turn: &mut Turn) -> bool {
         let breaks_bound =
-            |one: &AppStanding| one.lc.is_some_and(|reading| reading.untolerated() > 0.0);
+            |one: &AppAssessment| one.lc.is_some_and(|reading| reading.untolerated() > 0.0);
         let is_urgent = self.safe
             || !self.survey.has_decided
-            || turn.standing.apps.iter().any(breaks_bound)
+            || turn.assessment.apps.iter().any(breaks_bound)
             || turn.entries.iter().any(|entry| entry.event.changes_machine());
         let survey = &mut self.survey;
         if !survey.is_surveyed {

@@ -1,12 +1,12 @@
 //! The measurements of a plant for its dispatcher.
 
-use super::{Beat, Every, Seen, Window};
+use super::{DispatchObservation, MeasurementPeriod, MeasurementRule, Window};
 use lull_measure::Nanos;
 
 /// Measures latency and load, and says when the dispatcher is to see them.
 #[derive(Debug, Clone)]
 pub struct Meter {
-    beat: Beat,
+    rule: MeasurementRule,
     window: Window,
     /// Answers in the current period.
     since: u32,
@@ -15,12 +15,12 @@ pub struct Meter {
 
 impl Meter {
     /// Creates a meter at time 0, without measurements.
-    pub fn new(beat: Beat) -> Self {
-        let next = match beat.every {
-            Every::Answers(_) => Nanos::MAX,
-            Every::Time(period) => period.max(Nanos(1)),
+    pub fn new(rule: MeasurementRule) -> Self {
+        let next = match rule.every {
+            MeasurementPeriod::Answers(_) => Nanos::MAX,
+            MeasurementPeriod::Time(period) => period.max(Nanos(1)),
         };
-        Self { beat, window: Window::new(beat.window), since: 0, next }
+        Self { rule, window: Window::new(rule.window), since: 0, next }
     }
 
     /// When the next measurement is due by time; [`Nanos::MAX`] where answers are counted.
@@ -37,20 +37,20 @@ impl Meter {
     pub fn answered(&mut self, latency: Nanos) -> bool {
         self.window.answered(latency);
         self.since += 1;
-        matches!(self.beat.every, Every::Answers(every) if self.since >= every)
+        matches!(self.rule.every, MeasurementPeriod::Answers(every) if self.since >= every)
     }
 
-    /// Ends a beat: returns its measurements, with this many requests in the system.
-    pub fn read(&mut self, now: Nanos, active: usize) -> Seen {
+    /// Ends the period and returns its measurements, with this many requests in the system.
+    pub fn read(&mut self, now: Nanos, active: usize) -> DispatchObservation {
         self.since = 0;
-        if let Every::Time(period) = self.beat.every {
+        if let MeasurementPeriod::Time(period) = self.rule.every {
             self.next = Nanos(self.next.0.saturating_add(period.0.max(1)));
         }
-        Seen {
+        DispatchObservation {
             now,
-            tail: self.window.tail(self.beat.percentile),
+            tail: self.window.tail(self.rule.percentile),
             samples: self.window.samples(),
-            late: self.beat.bound.and_then(|bound| self.window.late(bound)),
+            late: self.rule.bound.and_then(|bound| self.window.late(bound)),
             rate_per_s: self.window.rate_per_s(),
             active,
         }
@@ -62,13 +62,13 @@ mod tests {
     use super::*;
     use lull_measure::Percentile;
 
-    fn meter(every: Every) -> Meter {
-        Meter::new(Beat { every, window: 10, percentile: Percentile::P50, bound: None })
+    fn meter(every: MeasurementPeriod) -> Meter {
+        Meter::new(MeasurementRule { every, window: 10, percentile: Percentile::P50, bound: None })
     }
 
     #[test]
     fn a_beat_of_answers_ends_with_its_last_one() {
-        let mut meter = meter(Every::Answers(2));
+        let mut meter = meter(MeasurementPeriod::Answers(2));
         assert_eq!(meter.next(), Nanos::MAX);
         assert!(!meter.answered(Nanos(5)) && meter.answered(Nanos(5)));
         assert_eq!(meter.read(Nanos(9), 1).samples, 2);
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_beat_of_time_is_due_again_a_period_later() {
-        let mut meter = meter(Every::Time(Nanos(100)));
+        let mut meter = meter(MeasurementPeriod::Time(Nanos(100)));
         assert_eq!(meter.next(), Nanos(100));
         assert!(!meter.answered(Nanos(5)));
         meter.read(Nanos(130), 0);

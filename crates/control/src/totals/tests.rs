@@ -3,8 +3,8 @@
 use super::*;
 use crate::journal::{Decision, Entry};
 use crate::{
-    AppId, CoreSet, LatencySeen, Observation, Outcome, Plan, Progress, ProgressSource, Reason,
-    ReportedTail, Setting, Standing, Tail,
+    AppId, Assessment, CoreSet, LatencyObservation, Observation, Outcome, Plan, Progress,
+    ProgressSource, Reason, ReportedTail, Setting, Tail,
 };
 use lull_measure::entropy::SystemEntropy;
 use lull_measure::{Missing, Percentile};
@@ -15,22 +15,22 @@ fn apps() -> [AppSpec; 2] {
 }
 
 /// An epoch of two seconds.
-fn epoch(latency: lull_measure::Gauge<LatencySeen>, tail: Option<Tail>) -> Epoch {
+fn epoch(latency: lull_measure::Gauge<LatencyObservation>, tail: Option<Tail>) -> Epoch {
     let why = Missing::because("test");
     let progress = Progress { per_s: 100.0, source: ProgressSource::Instructions };
-    let unknown = || AppSeen { alive: true, ..AppSeen::unknown(&why) };
-    let none = AppStanding { tail: None, lc: None, be: None };
+    let unknown = || AppObservation { alive: true, ..AppObservation::unknown(&why) };
+    let none = AppAssessment { tail: None, lc: None, be: None };
     Epoch {
         number: 0,
         seen: Observation {
             apps: vec![
-                AppSeen { latency, ..unknown().with_reading(CPU, Ok(1.5)) },
-                AppSeen { progress: Ok(progress), ..unknown() },
+                AppObservation { latency, ..unknown().with_reading(CPU, Ok(1.5)) },
+                AppObservation { progress: Ok(progress), ..unknown() },
             ],
             ..Observation::unknown(Nanos::from_secs(2), Nanos::from_secs(2), &why)
         },
-        standing: Standing {
-            apps: vec![AppStanding { tail, ..none }, none],
+        assessment: Assessment {
+            apps: vec![AppAssessment { tail, ..none }, none],
             entropy: SystemEntropy { lc: None, be: None, system: 0.0 },
         },
         plan: Plan::default(),
@@ -39,9 +39,9 @@ fn epoch(latency: lull_measure::Gauge<LatencySeen>, tail: Option<Tail>) -> Epoch
     }
 }
 
-fn millis(all: &[u64]) -> LatencySeen {
+fn millis(all: &[u64]) -> LatencyObservation {
     let window = all.iter().copied().map(Nanos::from_millis).collect();
-    LatencySeen { window, errors_per_s: 0.5, ..LatencySeen::default() }
+    LatencyObservation { window, errors_per_s: 0.5, ..LatencyObservation::default() }
 }
 
 fn count(totals: &Totals, total: &Metric, of: &str) -> Option<f64> {
@@ -89,7 +89,7 @@ fn silence_and_old_tails_are_no_judgement() {
 fn a_source_of_tails_counts_requests_by_its_load_and_none_as_late() {
     let mut totals = Totals::default();
     let reported = ReportedTail { at: Percentile::P95, tail: None, per_s: Some(50.0) };
-    let seen = LatencySeen { reported: Some(reported), ..LatencySeen::default() };
+    let seen = LatencyObservation { reported: Some(reported), ..LatencyObservation::default() };
     totals.add(&apps(), &epoch(Ok(seen), None));
     assert_eq!(count(&totals, rows::REQUESTS, "lc"), Some(100.0));
     assert_eq!(count(&totals, rows::LATE_REQUESTS, "lc"), None, "it is not known");
@@ -108,8 +108,8 @@ fn what_the_journal_has_is_counted_and_zero_before() {
     };
     let why = String::new();
     let events = [
-        decision(Got::Done),
-        decision(Got::Refused { why: why.clone() }),
+        decision(ApplyOutcome::Done),
+        decision(ApplyOutcome::Refused { why: why.clone() }),
         Event::Held { wanted: cores.clone(), reason: Reason::Start, why: why.clone() },
         Event::SafeBegins { cause: why },
         Event::SafeEnds,
@@ -135,11 +135,11 @@ fn what_the_journal_has_is_counted_and_zero_before() {
 fn turns_and_waits_of_classes_of_clients_are_counted() {
     let mut totals = Totals::default();
     let mut seen = epoch(Ok(millis(&[1])), None);
-    let class = |name: &str, turns| crate::ClientClassSeen {
+    let class = |name: &str, turns| crate::ClientClassObservation {
         name: name.to_owned(),
         turns,
         waits: 2,
-        ..crate::ClientClassSeen::default()
+        ..crate::ClientClassObservation::default()
     };
     seen.seen.apps[0].client_classes = vec![class("web", 5), class("others", 0)];
     totals.add(&apps(), &seen);

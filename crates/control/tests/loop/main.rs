@@ -90,8 +90,8 @@ fn a_plan_is_applied_once_and_its_effect_is_journalled() {
     let second = run.turn().unwrap();
     let [Event::Effect(effect)] = events(&second)[..] else { panic!("{:?}", second.entries) };
     assert!(effect.as_expected(), "isolation should help here: {effect:?}");
-    assert_eq!(effect.before, first.standing.entropy.system);
-    assert_eq!(effect.after, second.standing.entropy.system);
+    assert_eq!(effect.before, first.assessment.entropy.system);
+    assert_eq!(effect.after, second.assessment.entropy.system);
     assert!(events(&run.turn().unwrap()).is_empty(), "a repeated plan is not a decision");
 }
 
@@ -120,13 +120,13 @@ fn fast() -> Setting {
 #[test]
 fn a_policy_receives_refused_settings_and_the_reasons() {
     let plant = plant().without(Capability::Frequency, "taken away");
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let policy = Box::new(RefusalRecorder(told.clone()));
+    let notices = Arc::new(Mutex::new(Vec::new()));
+    let policy = Box::new(RefusalRecorder(notices.clone()));
     let controller = Controller::new(policy, Rules::default(), &plant).unwrap();
     let mut run = ControlLoop::new(plant, controller, EPOCH, Rng::seed_from_u64(1));
     run.turn().unwrap();
-    let told = told.lock().unwrap();
-    let [(setting, why)] = &told[..] else { panic!("{told:?}") };
+    let notices = notices.lock().unwrap();
+    let [(setting, why)] = &notices[..] else { panic!("{notices:?}") };
     assert_eq!(*setting, fast());
     assert!(why.contains("taken away"), "{why}");
 }
@@ -135,15 +135,15 @@ fn a_policy_receives_refused_settings_and_the_reasons() {
 fn a_knob_that_accepts_a_setting_and_keeps_the_former_one_has_not_taken_it() {
     let one = |got| Outcome { wanted: fast(), got };
     let slow = Setting::Frequency(DomainId(0), Hertz::from_khz(1_000_000));
-    let lie = one(Got::Clamped { to: slow.clone(), why: "limited".to_owned() });
+    let lie = one(ApplyOutcome::Clamped { to: slow.clone(), why: "limited".to_owned() });
     assert!(lie.failure(Some(&slow)).unwrap().contains("stays: limited"));
     // Something near was set.
     assert_eq!(lie.failure(Some(&fast())), None);
-    assert_eq!(one(Got::Done).failure(Some(&slow)), None);
-    assert!(one(Got::Refused { why: "no".to_owned() }).failure(None).is_some());
+    assert_eq!(one(ApplyOutcome::Done).failure(Some(&slow)), None);
+    assert!(one(ApplyOutcome::Refused { why: "no".to_owned() }).failure(None).is_some());
     let plant = plant();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let policy = Box::new(RefusalRecorder(told.clone()));
+    let notices = Arc::new(Mutex::new(Vec::new()));
+    let policy = Box::new(RefusalRecorder(notices.clone()));
     let mut controller = Controller::new(policy, Rules::default(), &plant).unwrap();
     let mut plant = plant;
     let seen = plant.observe(EPOCH).unwrap();
@@ -151,12 +151,12 @@ fn a_knob_that_accepts_a_setting_and_keeps_the_former_one_has_not_taken_it() {
     let before = plant.settings();
     let stays = |wanted: &Setting| {
         let to = before.iter().find(|it| it.knob() == wanted.knob()).unwrap().clone();
-        Outcome { wanted: wanted.clone(), got: Got::Clamped { to, why: String::new() } }
+        Outcome { wanted: wanted.clone(), got: ApplyOutcome::Clamped { to, why: String::new() } }
     };
     let applied = Applied { outcomes: turn.changes.iter().map(stays).collect() };
     let count = applied.outcomes.len();
     controller.conclude(turn, applied);
-    assert!(count > 0 && told.lock().unwrap().len() == count);
+    assert!(count > 0 && notices.lock().unwrap().len() == count);
 }
 
 /// A loop of a policy that records its refusals.
@@ -469,9 +469,9 @@ fn a_foreign_writer_wins_by_default() {
     let theirs = Setting::Cores(BE, "0-1".parse().unwrap());
     harness.plant.interfere(theirs.clone());
     let entries = harness.turn();
-    let told =
+    let notices =
         entries.iter().any(|entry| matches!(entry.event, Event::Foreign { yielded: true, .. }));
-    assert!(told, "{entries:?}");
+    assert!(notices, "{entries:?}");
     harness.turn();
     assert!(harness.plant.settings().contains(&theirs), "Lull fought over a knob");
 }
@@ -545,14 +545,14 @@ fn finish_puts_every_knob_back() {
 fn every_metric_of_the_catalogue_is_produced() {
     let mut run = run(isolate(), Rules::default());
     let mut epoch = run.turn().unwrap();
-    let account = ClientAccountSeen {
+    let account = ClientAccountObservation {
         name: "web@shop".to_owned(),
         waits: 1,
         wait_quantiles: (Nanos::from_millis(1), Nanos::from_millis(2)),
     };
     epoch.seen.apps[0].client_accounts.push(account);
     let state = run.controller().state();
-    let produced: BTreeSet<_> = samples(run.plant().apps(), state, &epoch.seen, &epoch.standing)
+    let produced: BTreeSet<_> = samples(run.plant().apps(), state, &epoch.seen, &epoch.assessment)
         .into_iter()
         .map(|sample| sample.metric.name)
         .collect();
@@ -568,7 +568,7 @@ fn instructions_and_cpu_time_are_given_over_the_requests_answered() {
     let mut epoch = run.turn().unwrap();
     let state = run.controller().state().clone();
     let read = |seen: &Observation, metric: &catalogue::Metric| {
-        let all = samples(run.plant().apps(), &state, seen, &epoch.standing);
+        let all = samples(run.plant().apps(), &state, seen, &epoch.assessment);
         all.into_iter()
             .find(|it| it.metric.name == metric.name && it.label.as_str() == "lc")
             .unwrap()
@@ -764,7 +764,7 @@ fn an_app_that_is_added_arrives_and_one_that_is_removed_is_no_exit_and_is_not_se
         .collect();
     assert_eq!(set, [Knob::Cores(late)], "the others keep what they have");
     let state = control.controller().state();
-    let samples = samples(&specs, state, &epoch.seen, &epoch.standing);
+    let samples = samples(&specs, state, &epoch.seen, &epoch.assessment);
     let labels: BTreeSet<&str> = samples
         .iter()
         .filter(|sample| sample.metric.scope == catalogue::Scope::App)

@@ -124,8 +124,8 @@ impl RunningAgent {
         let request =
             format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.page);
         let mut answer = String::new();
-        let asked = stream.write_all(request.as_bytes());
-        let _ = asked.and_then(|()| stream.read_to_string(&mut answer));
+        let written = stream.write_all(request.as_bytes());
+        let _ = written.and_then(|()| stream.read_to_string(&mut answer));
         answer
     }
 

@@ -56,7 +56,7 @@ pub struct Histogram {
 
 /// Time beyond a threshold, as far as a histogram determines it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Beyond {
+pub struct TimeBeyond {
     /// The estimate.
     pub time: Nanos,
     /// The largest error of the estimate, to either side.
@@ -122,7 +122,7 @@ impl Histogram {
 
     /// Estimates the sum of the times longer than `threshold`. Buckets on one side of it
     /// are exact; times of the bucket that it divides may lie on either side.
-    pub fn beyond(&self, threshold: Nanos) -> Beyond {
+    pub fn beyond(&self, threshold: Nanos) -> TimeBeyond {
         let cut = bucket(threshold);
         let above = Nanos(self.sums_ns[cut + 1..].iter().sum());
         // The last bucket has no upper end: all of it is beyond its lower end.
@@ -130,7 +130,7 @@ impl Histogram {
         let share = high.saturating_sub(threshold).0 as f64 / (high - low).0 as f64;
         let cut_sum = Nanos(self.sums_ns[cut]);
         let estimate = cut_sum.scale(share);
-        Beyond { time: above + estimate, error: estimate.max(cut_sum - estimate) }
+        TimeBeyond { time: above + estimate, error: estimate.max(cut_sum - estimate) }
     }
 
     /// The time that a share in [0, 1] of all times does not exceed, to an eighth: the mean
@@ -176,7 +176,7 @@ mod tests {
         times.iter().for_each(|time| all.add(*time));
         for threshold in [0, 63, 1000, 50_000, 1_000_000, 27_000_000, 1 << 41].map(Nanos) {
             let exact: Nanos = times.iter().copied().filter(|time| *time > threshold).sum();
-            let Beyond { time, error } = all.beyond(threshold);
+            let TimeBeyond { time, error } = all.beyond(threshold);
             let off = time.max(exact) - time.min(exact);
             assert!(off <= error, "{threshold:?}: {exact:?}, {time:?} off by {error:?}");
             assert!(error.0 as f64 <= 0.15 * all.total().0 as f64, "{threshold:?}: {error:?}");

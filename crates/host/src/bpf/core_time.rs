@@ -7,7 +7,7 @@
 //! has not is left out of both sides of the fraction until it is known to be long or short.
 //! So the shares of epochs, weighted with their times, add up to the share of the run.
 
-use super::buckets::{Beyond, Histogram};
+use super::buckets::{Histogram, TimeBeyond};
 use lull_measure::{Gauge, Missing, Nanos};
 
 /// The counts of a core up to an instant.
@@ -29,7 +29,7 @@ pub struct CoreTime {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Division {
     /// Time in sleeps longer than the break-even.
-    pub long: Beyond,
+    pub long: TimeBeyond,
     /// Time in all sleeps of which it is known whether they exceed the break-even.
     pub asleep: Nanos,
     /// Time awake.
@@ -57,9 +57,9 @@ impl CoreTime {
         };
         let open = Some(so_far(self.asleep_since)).filter(|open| *open > break_even);
         let open = open.unwrap_or_default();
-        let Beyond { time, error } = self.sleeps.beyond(break_even);
+        let TimeBeyond { time, error } = self.sleeps.beyond(break_even);
         is_known.then(|| Division {
-            long: Beyond { time: time + open, error },
+            long: TimeBeyond { time: time + open, error },
             asleep: self.sleeps.total() + open,
             awake: self.awake + so_far(self.awake_since),
         })
@@ -71,7 +71,7 @@ impl Division {
     /// over buckets, so that their differences belong to the time in between.
     pub fn since(&self, before: &Self) -> Self {
         Self {
-            long: Beyond {
+            long: TimeBeyond {
                 time: self.long.time.saturating_sub(before.long.time),
                 error: self.long.error.saturating_sub(before.long.error),
             },
@@ -83,7 +83,7 @@ impl Division {
     /// Adds the time of another core.
     pub fn and(&self, other: &Self) -> Self {
         Self {
-            long: Beyond {
+            long: TimeBeyond {
                 time: self.long.time + other.long.time,
                 error: self.long.error + other.long.error,
             },

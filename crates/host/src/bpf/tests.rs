@@ -104,7 +104,7 @@ fn a_sleep_counts_with_its_length_once_it_has_ended() {
 }
 
 /// A reading that was not interrupted: a sleep that ends during a reading may be missing.
-fn undisturbed(watch: &Watch) -> Seen {
+fn undisturbed(watch: &Watch) -> WatchCounts {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
         let before = Instant::now();
@@ -119,7 +119,7 @@ fn undisturbed(watch: &Watch) -> Seen {
 #[test]
 fn a_core_is_asleep_or_awake_and_nothing_else() {
     let Some(watch) = allowed(Watch::begin(cores())) else { return };
-    let divide = |seen: &Seen| seen.cores[0].time.divide(Nanos::from_millis(1));
+    let divide = |seen: &WatchCounts| seen.cores[0].time.divide(Nanos::from_millis(1));
     let begun = Instant::now();
     let before = loop {
         on_core(0, || thread::sleep(Duration::from_millis(1)));

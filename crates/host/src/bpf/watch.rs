@@ -37,16 +37,16 @@ pub struct Watch {
 
 /// The counts since the watch began.
 #[derive(Debug, Clone, Default)]
-pub struct Seen {
+pub struct WatchCounts {
     /// Counts of each core.
-    pub cores: Vec<CoreSeen>,
+    pub cores: Vec<CoreCounts>,
     /// Waits of all cores that began and were dropped.
     pub lost: u64,
 }
 
 /// The counts of one core.
 #[derive(Debug, Clone, Default)]
-pub struct CoreSeen {
+pub struct CoreCounts {
     /// Its sleeps and time awake.
     pub time: CoreTime,
     /// Waits of threads that ended by running on it.
@@ -72,9 +72,9 @@ impl Watch {
     }
 
     /// Reads all that was counted up to now.
-    pub fn read(&self) -> Seen {
+    pub fn read(&self) -> WatchCounts {
         let lost = |core: usize| self.records.get(core * Record::WORDS + Record::LOST);
-        Seen {
+        WatchCounts {
             cores: (0..self.cores).map(|core| self.core(core)).collect(),
             lost: (0..self.cores).map(lost).sum(),
         }
@@ -90,7 +90,7 @@ impl Watch {
 
     /// Reads a record from its first word to its last, as programs expect it, and the clock
     /// after them: nothing in the record happened later.
-    fn core(&self, core: usize) -> CoreSeen {
+    fn core(&self, core: usize) -> CoreCounts {
         let word = |index: usize| self.records.get(core * Record::WORDS + index);
         let sleeps = Histogram::read(|index| word(Record::SLEEPS + index));
         let waits = Histogram::read(|index| word(Record::WAITS + index));
@@ -99,6 +99,6 @@ impl Watch {
         let awake_since = since(Record::AWAKE_SINCE);
         let asleep_since = since(Record::ASLEEP_SINCE);
         let time = CoreTime { sleeps, awake, awake_since, asleep_since, now: monotonic() };
-        CoreSeen { time, waits }
+        CoreCounts { time, waits }
     }
 }

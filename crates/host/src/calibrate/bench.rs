@@ -1,7 +1,7 @@
 //! This machine, held in the state of a step, and what its own meter measures meanwhile.
 
 use super::idle::Point;
-use super::load::Crew;
+use super::load::BusyThreads;
 use super::power::{CoreSample, PowerSample, Step};
 use crate::gauges::idle::{IdleCount, IdleState};
 use crate::guard::Patience;
@@ -9,7 +9,8 @@ use crate::knobs::KnobError;
 use crate::knobs::hold::{Held, HoldRequest, hold};
 use crate::{HostPlant, Roots};
 use lull_control::{
-    CoreId, CoreSeen, EnergySource, FrequencyDomain, Got, Observation, Plant, PlantError, Setting,
+    ApplyOutcome, CoreId, CoreObservation, EnergySource, FrequencyDomain, Observation, Plant,
+    PlantError, Setting,
 };
 use lull_measure::{Gauge, Hertz, Joules, Missing, Nanos, Watts};
 use std::io;
@@ -72,7 +73,7 @@ pub enum BenchError {
 }
 
 /// Readings of the meter and the cores over one measurement.
-struct Seen {
+struct BenchReadings {
     power: Watts,
     span: Nanos,
     cores: Vec<CoreSample>,
@@ -124,7 +125,7 @@ impl Bench {
                 shallowest(&IdleState::read_all(&self.roots, CoreId(0)).unwrap_or_default());
             self.hold(HoldRequest::IdleLatency(at_most))?;
         }
-        let crew = Crew::busy(&step.busy)?;
+        let crew = BusyThreads::busy(&step.busy)?;
         let seen = self.measure()?;
         drop(crew);
         Ok(PowerSample { power: seen.power, cores: seen.cores })
@@ -135,7 +136,7 @@ impl Bench {
     /// # Errors
     /// [`BenchError`].
     pub fn awake(&mut self, cores: &[CoreId]) -> Result<Watts, BenchError> {
-        let crew = Crew::busy(cores)?;
+        let crew = BusyThreads::busy(cores)?;
         let seen = self.measure();
         drop(crew);
         Ok(seen?.power)
@@ -152,7 +153,7 @@ impl Bench {
         sleep: Nanos,
         awake: Watts,
     ) -> Result<Point, BenchError> {
-        let crew = Crew::asleep(cores, sleep)?;
+        let crew = BusyThreads::asleep(cores, sleep)?;
         self.plant.observe(self.settle)?;
         let before = counted(&self.roots, cores, state)?;
         let seen = self.readings()?;
@@ -177,7 +178,7 @@ impl Bench {
         let settings: Vec<Setting> =
             self.plant.machine().domains.iter().filter_map(|domain| at(domain, share)).collect();
         for outcome in self.plant.apply(&settings).outcomes {
-            if let Got::Refused { why } = outcome.got {
+            if let ApplyOutcome::Refused { why } = outcome.got {
                 let domain = outcome.wanted.to_string();
                 return Err(BenchError::Frequency { domain, why });
             }
@@ -186,12 +187,12 @@ impl Bench {
     }
 
     /// Lets things settle, then measures.
-    fn measure(&mut self) -> Result<Seen, BenchError> {
+    fn measure(&mut self) -> Result<BenchReadings, BenchError> {
         self.plant.observe(self.settle)?;
         self.readings()
     }
 
-    fn readings(&mut self) -> Result<Seen, BenchError> {
+    fn readings(&mut self) -> Result<BenchReadings, BenchError> {
         let mut readings = Vec::new();
         for _ in 0..READINGS {
             readings.push(self.plant.observe(self.dwell / READINGS)?);
@@ -203,7 +204,7 @@ impl Bench {
         }
         let span: Nanos = readings.iter().map(|reading| reading.epoch).sum();
         let power = energy.over(span).unwrap_or_default();
-        Ok(Seen { power, span, cores: cores_of(&readings) })
+        Ok(BenchReadings { power, span, cores: cores_of(&readings) })
     }
 }
 
@@ -224,7 +225,7 @@ fn cores_of(readings: &[Observation]) -> Vec<CoreSample> {
     let of = |core: usize| readings.iter().map(move |reading| &reading.cores[core]);
     let sample = |core: usize| {
         let busy = mean(of(core).map(|seen| seen.utilisation.clone().ok()))?;
-        let hertz = |seen: &CoreSeen| Some(seen.frequency.as_ref().ok()?.0 as f64);
+        let hertz = |seen: &CoreObservation| Some(seen.frequency.as_ref().ok()?.0 as f64);
         let frequency = mean(of(core).map(hertz)).map(|hertz| Hertz(hertz as u64));
         let deep = mean(of(core).map(|seen| seen.deep_idle_residency.clone().ok()));
         Some(CoreSample { busy, frequency, deep })

@@ -19,12 +19,12 @@ const SLACK_NS: NonZeroU64 = NonZeroU64::MIN;
 
 /// Threads at work until this is dropped.
 #[derive(Debug)]
-pub struct Crew {
+pub struct BusyThreads {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Crew {
+impl BusyThreads {
     /// Keeps these cores busy with arithmetic that stays in registers. Other
     /// work takes other power.
     ///
@@ -63,11 +63,11 @@ impl Crew {
         let mut crew = Self { over: Arc::default(), threads: Vec::new() };
         for core in cores {
             let over = Arc::clone(&crew.over);
-            let (told, answer) = channel();
+            let (result, answer) = channel();
             let name = format!("calibrate-{core}");
             let core = *core;
             let thread = std::thread::Builder::new().name(name).spawn(move || {
-                if is_on(core, &told) {
+                if is_on(core, &result) {
                     work(&over);
                 }
             })?;
@@ -79,7 +79,7 @@ impl Crew {
 }
 
 /// Moves to a core, reports whether that worked and whether it is there.
-fn is_on(core: CoreId, told: &Sender<io::Result<()>>) -> bool {
+fn is_on(core: CoreId, result: &Sender<io::Result<()>>) -> bool {
     let me = rustix::thread::gettid().as_raw_nonzero().get();
     let went = set_affinity(me, &CoreSet::from_iter([core]));
     let is_there = went.is_ok();
@@ -87,11 +87,11 @@ fn is_on(core: CoreId, told: &Sender<io::Result<()>>) -> bool {
         io::Error::new(error.kind(), format!("core {core} cannot be used: {error}"))
     });
     // The other end waits for just this.
-    let _ = told.send(went);
+    let _ = result.send(went);
     is_there
 }
 
-impl Drop for Crew {
+impl Drop for BusyThreads {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -114,7 +114,7 @@ mod tests {
     fn a_busy_crew_uses_cpu_time_until_it_is_dropped() {
         let used = || process_cpu_time(std::process::id().cast_signed()).unwrap();
         let before = used();
-        let crew = Crew::busy(&here()).unwrap();
+        let crew = BusyThreads::busy(&here()).unwrap();
         while used() < before + Nanos::from_millis(20) {
             std::thread::yield_now();
         }
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_core_that_is_not_there_is_named() {
-        let error = Crew::asleep(&[CoreId(1000)], Nanos::from_millis(1)).unwrap_err();
+        let error = BusyThreads::asleep(&[CoreId(1000)], Nanos::from_millis(1)).unwrap_err();
         assert!(error.to_string().contains("core 1000"), "{error}");
     }
 }

@@ -286,11 +286,10 @@ fn predicted(row: &Row, constants: &Row) -> f64 {
     row.iter().zip(constants).map(|(value, constant)| value * constant).sum()
 }
 
-/// Root mean square of what a foretelling is off.
-fn off(rows: &[Row], power: &[f64], foretell: impl Fn(&Row, usize) -> f64) -> f64 {
+/// Root mean square of the errors of a prediction.
+fn off(rows: &[Row], power: &[f64], predict: impl Fn(&Row, usize) -> f64) -> f64 {
     let squares = rows.iter().zip(power).enumerate();
-    let sum: f64 =
-        squares.map(|(index, (row, power))| (power - foretell(row, index)).powi(2)).sum();
+    let sum: f64 = squares.map(|(index, (row, power))| (power - predict(row, index)).powi(2)).sum();
     (sum / rows.len() as f64).sqrt()
 }
 

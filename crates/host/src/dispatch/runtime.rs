@@ -1,7 +1,7 @@
 //! The dispatch state among real threads: a clock, a timer, affinities.
 
 use super::own_cores::OwnCores;
-use super::state::{DispatchState, Order, Seated, Tally};
+use super::state::{ActiveDispatcher, DispatchState, Order, Tally};
 use super::{DispatchSetupError, Floor, Speeds, SpeedsError};
 use crate::Roots;
 use crate::guard::{Restoration, cores_of_process};
@@ -161,7 +161,7 @@ impl Dispatch {
 
     /// Lets another dispatcher decide. Returns the former one with its learned state.
     /// `None` if placing has failed.
-    pub fn exchange(&self, next: Seated) -> Option<Seated> {
+    pub fn exchange(&self, next: ActiveDispatcher) -> Option<ActiveDispatcher> {
         let mut state = self.shared.lock()?;
         let before = state.dispatch.exchange(self.shared.now(), next);
         self.shared.apply_orders(&mut state);
@@ -289,8 +289,8 @@ impl Shared {
     fn carry_out(&self, order: Order, state: &mut State) {
         let (tid, mask) = match order {
             Order::Speed(core, kind) => {
-                let came = state.speeds.as_mut().map(|speeds| speeds.set(core, kind));
-                state.refused += u64::from(matches!(came, Some(Err(_))));
+                let outcome = state.speeds.as_mut().map(|speeds| speeds.set(core, kind));
+                state.refused += u64::from(matches!(outcome, Some(Err(_))));
                 return;
             }
             Order::On(tid, core) => (tid, self.masks.one.get(&core)),
@@ -315,8 +315,8 @@ impl Shared {
             if swept.elapsed() >= SWEEP {
                 swept = Instant::now();
                 self.end_dead_threads(&mut state);
-                let told = state.speeds.as_mut().map(Speeds::look_after);
-                state.notices.extend(told.into_iter().flatten());
+                let problems = state.speeds.as_mut().map(Speeds::maintain);
+                state.notices.extend(problems.into_iter().flatten());
             }
             let now = self.now();
             state.dispatch.tick(now);

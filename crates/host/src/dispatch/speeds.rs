@@ -190,7 +190,7 @@ impl Speeds {
     /// Releases domains that other programs have set, keeps a guard running, and returns
     /// notices. Without a guard everything is restored, and nothing is set any more. To be called
     /// about once a second.
-    pub(super) fn look_after(&mut self) -> Vec<String> {
+    pub(super) fn maintain(&mut self) -> Vec<String> {
         let Watched { changes, mut notices } = self.frequencies.watch();
         for one in changes {
             notices.push(format!(

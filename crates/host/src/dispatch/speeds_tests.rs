@@ -6,7 +6,7 @@ use crate::drivers::cpufreq::tests::policy;
 use crate::guard::{GuardCommand, Ledger, LedgerError, StateDir};
 use crate::sys::sched::affinity_of;
 use crate::testing::Tree;
-use lull_control::dispatcher::{Answer, Ask, CoreSpeed, Dispatcher, Supply};
+use lull_control::dispatcher::{Answer, CoreSpeed, DispatchRequest, Dispatcher, Supply};
 use lull_measure::Hertz;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,10 +20,10 @@ const LEVELS: [Hertz; 2] = [Hertz(1_200_000_000), Hertz(2_400_000_000)];
 struct At(Nanos);
 
 impl Dispatcher for At {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        match ask.on {
-            None if ask.free[0] > 0 => Answer::on(0, Some(self.0)),
-            Some(_) if ask.age >= self.0 => Answer::on(1, None),
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        match request.on {
+            None if request.free[0] > 0 => Answer::on(0, Some(self.0)),
+            Some(_) if request.age >= self.0 => Answer::on(1, None),
             _ => Answer::stay(Some(self.0)),
         }
     }
@@ -159,8 +159,8 @@ fn a_mark_that_outlives_its_place_leaves_no_frequency_behind() {
 struct Broken;
 
 impl Dispatcher for Broken {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        assert!(ask.on.is_none(), "as no dispatcher should");
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        assert!(request.on.is_none(), "as no dispatcher should");
         Answer::on(0, Some(Nanos::from_millis(1)))
     }
 }
@@ -193,10 +193,10 @@ fn after_a_dispatchers_panic_frequencies_are_those_of_before() {
 fn a_frequency_that_another_program_sets_stays() {
     let scene = Scene::new("schedutil userspace");
     let mut speeds = scene.speeds().unwrap();
-    assert!(speeds.look_after().is_empty());
+    assert!(speeds.maintain().is_empty());
     scene.tree.write(&format!("{}/scaling_governor", dir(scene.core())), "powersave\n");
-    let told = speeds.look_after();
-    assert!(told.len() == 1 && told[0].contains("leaves it alone"), "{told:?}");
+    let problems = speeds.maintain();
+    assert!(problems.len() == 1 && problems[0].contains("leaves it alone"), "{problems:?}");
     speeds.set(scene.core(), 1).unwrap();
     assert_eq!(speeds.restore().unwrap().done, 0);
     assert_eq!(scene.file("scaling_governor"), "powersave");
@@ -213,7 +213,7 @@ fn without_a_guard_frequencies_are_restored_and_no_longer_set() {
     let mut speeds = Speeds::open(&scene.floor(), &LEVELS, &scene.roots(), safety).unwrap();
     assert_eq!(scene.file("scaling_governor"), "userspace");
     let notices = loop {
-        let notices = speeds.look_after();
+        let notices = speeds.maintain();
         if !notices.is_empty() {
             break notices;
         }
@@ -222,7 +222,7 @@ fn without_a_guard_frequencies_are_restored_and_no_longer_set() {
     assert!(notices[0].contains("frequencies are not set without a guard"), "{notices:?}");
     speeds.set(scene.core(), 1).unwrap();
     assert_eq!(scene.file("scaling_governor"), "schedutil");
-    assert!(speeds.look_after().is_empty(), "it was reported");
+    assert!(speeds.maintain().is_empty(), "it was reported");
 }
 
 #[test]

@@ -9,7 +9,7 @@
 use super::Floor;
 use super::pool::Pool;
 use lull_control::CoreId;
-use lull_control::dispatcher::{Ask, Attention, Dispatcher, Meter, Place};
+use lull_control::dispatcher::{CoreChoice, DecisionScope, DispatchRequest, Dispatcher, Meter};
 use lull_measure::{Latency, Nanos};
 use serde::Serialize;
 
@@ -31,17 +31,17 @@ pub enum DispatchSetupError {
 }
 
 /// A dispatcher and its measurements, which are swapped together when dispatchers alternate.
-pub struct Seated {
+pub struct ActiveDispatcher {
     dispatcher: Box<dyn Dispatcher>,
     meter: Option<Meter>,
     /// How long it has been in use; this is the only time that the dispatcher sees.
     served: Nanos,
 }
 
-impl Seated {
+impl ActiveDispatcher {
     /// A dispatcher that has seen nothing yet.
     pub fn new(dispatcher: Box<dyn Dispatcher>) -> Self {
-        let meter = dispatcher.beat().map(Meter::new);
+        let meter = dispatcher.measurement_rule().map(Meter::new);
         Self { dispatcher, meter, served: Nanos::ZERO }
     }
 
@@ -85,7 +85,7 @@ pub struct Tally {
     /// Requests whose thread died.
     pub died: u64,
     /// How often the dispatcher was called.
-    pub asked: u64,
+    pub decisions: u64,
 }
 
 /// One request.
@@ -106,8 +106,8 @@ pub(super) struct Entry {
 /// Requests, cores, and a dispatcher between them.
 pub struct DispatchState {
     floor: Floor,
-    seated: Seated,
-    attention: Attention,
+    current: ActiveDispatcher,
+    decision_scope: DecisionScope,
     first_come: bool,
     /// When the dispatcher was put in use.
     since: Nanos,
@@ -130,9 +130,9 @@ impl DispatchState {
     pub fn new(floor: Floor, dispatcher: Box<dyn Dispatcher>) -> Result<Self, DispatchSetupError> {
         floor.check()?;
         Ok(Self {
-            attention: dispatcher.attention(),
+            decision_scope: dispatcher.decision_scope(),
             first_come: dispatcher.first_come(),
-            seated: Seated::new(dispatcher),
+            current: ActiveDispatcher::new(dispatcher),
             since: Nanos::ZERO,
             pool: Pool::new(&floor),
             active: Vec::new(),
@@ -157,7 +157,7 @@ impl DispatchState {
         let entry = Entry { id, tid, arrival, on: None, since: now, done: 0.0, again };
         self.active.insert(place, entry);
         let clock = self.clock(now);
-        if let Some(meter) = &mut self.seated.meter {
+        if let Some(meter) = &mut self.current.meter {
             meter.arrived(clock);
         }
         self.settle(now);
@@ -178,9 +178,9 @@ impl DispatchState {
         self.tally.latency.record(latency);
         // A request that arrived under another dispatcher says nothing about this one.
         let ours = entry.arrival >= self.since;
-        let ends = ours && self.seated.meter.as_mut().is_some_and(|meter| meter.answered(latency));
+        let ends = ours && self.current.meter.as_mut().is_some_and(|meter| meter.answered(latency));
         if ends {
-            self.beat(now);
+            self.measure(now);
         }
         self.settle(now);
     }
@@ -190,12 +190,12 @@ impl DispatchState {
         self.advance(now);
         self.tally.latency.record(latency);
         let clock = self.clock(now);
-        let ends = self.seated.meter.as_mut().is_some_and(|meter| {
+        let ends = self.current.meter.as_mut().is_some_and(|meter| {
             meter.arrived(clock);
             meter.answered(latency)
         });
         if ends {
-            self.beat(now);
+            self.measure(now);
             self.settle(now);
         }
     }
@@ -230,12 +230,12 @@ impl DispatchState {
         let mut moved = false;
         for index in 0..self.active.len() {
             if self.active[index].again <= now {
-                moved |= self.ask(index, now);
+                moved |= self.decide(index, now);
             }
         }
         let clock = self.clock(now);
-        if self.seated.meter.as_ref().is_some_and(|meter| meter.next() <= clock) {
-            self.beat(now);
+        if self.current.meter.as_ref().is_some_and(|meter| meter.next() <= clock) {
+            self.measure(now);
             moved = true;
         }
         if moved {
@@ -245,12 +245,14 @@ impl DispatchState {
 
     /// When [`DispatchState::tick`] has something to do; [`Nanos::MAX`]: not by itself.
     pub fn next_due(&self) -> Nanos {
-        let asked = self.active.iter().map(|entry| entry.again);
+        let decisions = self.active.iter().map(|entry| entry.again);
         let oldest = self.active.first();
         let abandoned = oldest.map(|entry| entry.arrival.saturating_add(self.floor.abandon));
-        let beat = self.seated.meter.as_ref().map(Meter::next).filter(|at| *at < Nanos::MAX);
-        let beat = beat.map(|at| at.saturating_sub(self.seated.served).saturating_add(self.since));
-        asked.chain(abandoned).chain(beat).min().unwrap_or(Nanos::MAX)
+        let measurement =
+            self.current.meter.as_ref().map(Meter::next).filter(|at| *at < Nanos::MAX);
+        let measurement =
+            measurement.map(|at| at.saturating_sub(self.current.served).saturating_add(self.since));
+        decisions.chain(abandoned).chain(measurement).min().unwrap_or(Nanos::MAX)
     }
 
     /// Whether a request has a core, or is not known any more: it need not wait.
@@ -279,15 +281,15 @@ impl DispatchState {
     }
 
     /// Lets another dispatcher decide from here on, for those under way too.
-    pub fn exchange(&mut self, now: Nanos, next: Seated) -> Seated {
+    pub fn exchange(&mut self, now: Nanos, next: ActiveDispatcher) -> ActiveDispatcher {
         self.advance(now);
         let served = self.clock(now);
-        let mut before = std::mem::replace(&mut self.seated, next);
+        let mut before = std::mem::replace(&mut self.current, next);
         before.served = served;
         self.since = now;
-        self.attention = self.seated.dispatcher.attention();
-        self.first_come = self.seated.dispatcher.first_come();
-        self.ask_running(self.active.len(), now);
+        self.decision_scope = self.current.dispatcher.decision_scope();
+        self.first_come = self.current.dispatcher.first_come();
+        self.decide_running(self.active.len(), now);
         self.settle(now);
         before
     }
@@ -310,7 +312,7 @@ impl DispatchState {
 
     /// The dispatcher's own time: what passes while others decide is not in it.
     fn clock(&self, now: Nanos) -> Nanos {
-        self.seated.served + now.saturating_sub(self.since)
+        self.current.served + now.saturating_sub(self.since)
     }
 
     fn advance(&mut self, now: Nanos) {
@@ -354,52 +356,52 @@ impl DispatchState {
     }
 
     /// Shows the dispatcher the measurements; new thresholds apply to all requests under way.
-    fn beat(&mut self, now: Nanos) {
+    fn measure(&mut self, now: Nanos) {
         let clock = self.clock(now);
-        let Some(meter) = &mut self.seated.meter else { return };
+        let Some(meter) = &mut self.current.meter else { return };
         let seen = meter.read(clock, self.active.len());
-        self.seated.dispatcher.adjust(&seen);
-        self.ask_running(self.active.len(), now);
+        self.current.dispatcher.adjust(&seen);
+        self.decide_running(self.active.len(), now);
     }
 
     /// Calls the dispatcher for the running ones among the oldest requests.
-    fn ask_running(&mut self, oldest: usize, now: Nanos) {
+    fn decide_running(&mut self, oldest: usize, now: Nanos) {
         for index in 0..oldest.min(self.active.len()) {
             if self.active[index].on.is_some() {
-                self.ask(index, now);
+                self.decide(index, now);
             }
         }
     }
 
     fn settle(&mut self, now: Nanos) {
-        match self.attention {
-            Attention::Ages => {}
-            Attention::Oldest(most) => self.ask_running(most, now),
-            Attention::All => self.ask_running(self.active.len(), now),
+        match self.decision_scope {
+            DecisionScope::Ages => {}
+            DecisionScope::Oldest(most) => self.decide_running(most, now),
+            DecisionScope::All => self.decide_running(self.active.len(), now),
         }
-        self.ask_waiting(now);
+        self.decide_waiting(now);
         let idle = self.pool.slow_down_idle();
         self.orders.extend(idle.into_iter().map(|core| Order::Speed(core, 0)));
     }
 
     /// Decides on waiting requests, oldest first, while there are idle cores.
-    fn ask_waiting(&mut self, now: Nanos) {
+    fn decide_waiting(&mut self, now: Nanos) {
         let cores = self.floor.ladder.all_cores();
         for index in 0..self.active.len() {
             if self.pool.running() >= cores {
                 return;
             }
-            if self.active[index].on.is_none() && !self.ask(index, now) && self.first_come {
+            if self.active[index].on.is_none() && !self.decide(index, now) && self.first_come {
                 return;
             }
         }
     }
 
     /// Calls the dispatcher for a request; returns whether the request moved.
-    fn ask(&mut self, index: usize, now: Nanos) -> bool {
+    fn decide(&mut self, index: usize, now: Nanos) -> bool {
         let entry = self.active[index];
         let age = now.saturating_sub(entry.arrival);
-        let ask = Ask {
+        let request = DispatchRequest {
             age,
             done: Nanos(self.done(&entry, now) as u64),
             on: entry.on.map(|(kind, _)| kind),
@@ -408,15 +410,15 @@ impl DispatchState {
             work: None,
             free: self.pool.free(),
         };
-        let answer = self.seated.dispatcher.place(&ask);
-        self.tally.asked += 1;
+        let answer = self.current.dispatcher.place(&request);
+        self.tally.decisions += 1;
         let again = answer.again.filter(|again| *again > age);
         self.active[index].again =
             again.map_or(Nanos::MAX, |again| entry.arrival.saturating_add(again));
-        let Place::On(kind) = answer.place else { return false };
+        let CoreChoice::On(kind) = answer.place else { return false };
         let known = kind < self.floor.ladder.types().len();
-        let goes = known && ask.on != Some(kind) && ask.can(kind, &self.floor.ladder);
-        goes && self.go(index, kind, now)
+        let goes = known && request.on != Some(kind) && request.can(kind, &self.floor.ladder);
+        goes && self.start_on(index, kind, now)
     }
 
     /// Work done, by its time on each type.
@@ -428,7 +430,7 @@ impl DispatchState {
     }
 
     /// Moves a request to a core of the type, or its own core to that speed.
-    fn go(&mut self, index: usize, kind: usize, now: Nanos) -> bool {
+    fn start_on(&mut self, index: usize, kind: usize, now: Nanos) -> bool {
         let done = self.done(&self.active[index], now);
         let before = self.active[index].on;
         let core = match before {

@@ -3,7 +3,8 @@
 use super::*;
 use crate::sys::sched::affinity_of;
 use lull_control::dispatcher::{
-    Answer, Ask, Attention, Beat, CoreSpeed, Dispatcher, Every, Seen, Supply,
+    Answer, CoreSpeed, DecisionScope, DispatchObservation, DispatchRequest, Dispatcher,
+    MeasurementPeriod, MeasurementRule, Supply,
 };
 use lull_measure::Percentile;
 use proptest::prelude::*;
@@ -14,21 +15,21 @@ use std::sync::{Arc, Mutex};
 struct At(Nanos);
 
 impl Dispatcher for At {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        let fastest = ask.free.len() - 1;
-        match ask.on {
-            None => ask
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        let fastest = request.free.len() - 1;
+        match request.on {
+            None => request
                 .free
                 .iter()
                 .position(|free| *free > 0)
                 .map_or(Answer::stay(None), |kind| Answer::on(kind, Some(self.0))),
-            Some(_) if ask.age >= self.0 => Answer::on(fastest, None),
+            Some(_) if request.age >= self.0 => Answer::on(fastest, None),
             Some(_) => Answer::stay(Some(self.0)),
         }
     }
 
-    fn attention(&self) -> Attention {
-        Attention::Oldest(1)
+    fn decision_scope(&self) -> DecisionScope {
+        DecisionScope::Oldest(1)
     }
 }
 
@@ -161,19 +162,19 @@ fn where_cores_scale_a_request_stays_and_its_core_gets_faster() {
 }
 
 /// Sends what it is shown after each answer.
-struct Shown(Sender<Seen>);
+struct Shown(Sender<DispatchObservation>);
 
 impl Dispatcher for Shown {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        if ask.free[0] > 0 { Answer::on(0, None) } else { Answer::stay(None) }
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        if request.free[0] > 0 { Answer::on(0, None) } else { Answer::stay(None) }
     }
 
-    fn beat(&self) -> Option<Beat> {
-        let every = Every::Answers(1);
-        Some(Beat { every, window: 10, percentile: Percentile::P50, bound: None })
+    fn measurement_rule(&self) -> Option<MeasurementRule> {
+        let every = MeasurementPeriod::Answers(1);
+        Some(MeasurementRule { every, window: 10, percentile: Percentile::P50, bound: None })
     }
 
-    fn adjust(&mut self, seen: &Seen) {
+    fn adjust(&mut self, seen: &DispatchObservation) {
         self.0.send(*seen).unwrap();
     }
 }
@@ -187,13 +188,13 @@ fn dispatchers_that_take_turns_see_their_own_time_and_requests_only() {
         state.leave(ms(until), id);
     };
     serve(&mut state, 0, 10);
-    let shown = state.exchange(ms(20), Seated::new(Box::new(At(ms(100)))));
+    let shown = state.exchange(ms(20), ActiveDispatcher::new(Box::new(At(ms(100)))));
     serve(&mut state, 30, 300);
     let foreign = state.arrive(ms(390), ms(390), 12);
     state.exchange(ms(400), shown);
     state.leave(ms(405), foreign);
     serve(&mut state, 410, 420);
-    let seen: Vec<Seen> = from.try_iter().collect();
+    let seen: Vec<DispatchObservation> = from.try_iter().collect();
     let times: Vec<_> = seen.iter().map(|one| one.now).collect();
     assert_eq!(times, [ms(10), ms(40)], "380 ms of the other's are not its own");
     assert_eq!((seen[1].samples, seen[1].tail), (2, Some(ms(10))));
@@ -307,7 +308,7 @@ fn a_panic_in_a_request_ends_it() {
 struct Broken;
 
 impl Dispatcher for Broken {
-    fn place(&mut self, _: &Ask<'_>) -> Answer {
+    fn place(&mut self, _: &DispatchRequest<'_>) -> Answer {
         panic!("as no dispatcher should");
     }
 }
@@ -327,7 +328,7 @@ fn with_a_broken_dispatcher_requests_run_undispatched() {
 struct Fails(u32);
 
 impl Dispatcher for Fails {
-    fn place(&mut self, _: &Ask<'_>) -> Answer {
+    fn place(&mut self, _: &DispatchRequest<'_>) -> Answer {
         self.0 = self.0.checked_sub(1).expect("a test: the dispatcher fails");
         Answer::on(0, Some(ms(1)))
     }

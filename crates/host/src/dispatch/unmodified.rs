@@ -51,7 +51,7 @@ const LOOK_UPS_MAX: u32 = 64;
 
 /// Where a thread may run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Where {
+enum ThreadCores {
     /// On all cores of the slowest type.
     Slowest,
     On(CoreId),
@@ -61,7 +61,7 @@ enum Where {
 #[derive(Debug)]
 struct Worker {
     connection: Id,
-    at: Option<Where>,
+    at: Option<ThreadCores>,
     affinity: Option<Affinity>,
 }
 
@@ -362,7 +362,7 @@ impl UnmodifiedDispatch {
         let on_core: BTreeMap<i32, CoreId> = self.state.placed().collect();
         let tids: Vec<i32> = self.workers.keys().copied().collect();
         for tid in tids {
-            let at = on_core.get(&tid).map_or(Where::Slowest, |core| Where::On(*core));
+            let at = on_core.get(&tid).map_or(ThreadCores::Slowest, |core| ThreadCores::On(*core));
             self.put(now, tid, at);
         }
     }
@@ -372,14 +372,14 @@ impl UnmodifiedDispatch {
         self.counted.refused += u64::from(matches!(set, Some(Err(_))));
     }
 
-    fn put(&mut self, now: Nanos, tid: i32, at: Where) {
+    fn put(&mut self, now: Nanos, tid: i32, at: ThreadCores) {
         let Some(worker) = self.workers.get_mut(&tid).filter(|worker| worker.at != Some(at)) else {
             return;
         };
         worker.at = Some(at);
         let mask = match at {
-            Where::Slowest => Some(&self.slowest),
-            Where::On(core) => self.one.get(&core),
+            ThreadCores::Slowest => Some(&self.slowest),
+            ThreadCores::On(core) => self.one.get(&core),
         };
         let Some(Err(error)) = mask.map(|mask| worker.pin(tid, mask)) else { return };
         if error.raw_os_error() == Some(libc::ESRCH) {
@@ -398,8 +398,8 @@ impl UnmodifiedDispatch {
     }
 
     /// Keeps a guard of frequencies running; returns notices.
-    fn look_after(&mut self) -> Vec<String> {
-        self.speeds.as_mut().map(Speeds::look_after).unwrap_or_default()
+    fn maintain(&mut self) -> Vec<String> {
+        self.speeds.as_mut().map(Speeds::maintain).unwrap_or_default()
     }
 }
 
@@ -455,7 +455,7 @@ impl UnmodifiedThread {
                 readings = readings.wrapping_add(1);
                 if readings.is_multiple_of(LOOK_AFTER) {
                     // The receiver may be gone: the command ends.
-                    dispatch.look_after().into_iter().for_each(|text| drop(notice.send(text)));
+                    dispatch.maintain().into_iter().for_each(|text| drop(notice.send(text)));
                 }
             }
             let tally = dispatch.take_tally();

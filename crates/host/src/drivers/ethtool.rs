@@ -26,7 +26,7 @@ pub struct Coalescing {
 
 /// Why coalescing could not be read or set.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {doing} coalescing of {nic}: {source}{}", parenthesize(.said))]
+#[error("cannot {doing} coalescing of {nic}: {source}{}", parenthesize(.kernel_message))]
 pub struct EthtoolError {
     /// The interface.
     pub nic: String,
@@ -34,7 +34,7 @@ pub struct EthtoolError {
     /// The error of the kernel.
     pub source: io::Error,
     /// The kernel's message (extended acknowledgement), where it sends one.
-    said: Option<String>,
+    kernel_message: Option<String>,
 }
 
 fn parenthesize(words: &Option<String>) -> String {
@@ -44,12 +44,12 @@ fn parenthesize(words: &Option<String>) -> String {
 /// The kernel's refusal of a message.
 struct Refusal {
     source: io::Error,
-    said: Option<String>,
+    kernel_message: Option<String>,
 }
 
 impl From<io::Error> for Refusal {
     fn from(source: io::Error) -> Self {
-        Self { source, said: None }
+        Self { source, kernel_message: None }
     }
 }
 
@@ -135,8 +135,12 @@ fn cut_off(driver: &str, wanted: &Coalescing) -> Result<(), String> {
     }
 }
 
-fn failed(nic: &str, doing: &'static str, Refusal { source, said }: Refusal) -> EthtoolError {
-    EthtoolError { nic: nic.to_owned(), doing, source, said }
+fn failed(
+    nic: &str,
+    doing: &'static str,
+    Refusal { source, kernel_message }: Refusal,
+) -> EthtoolError {
+    EthtoolError { nic: nic.to_owned(), doing, source, kernel_message }
 }
 
 /// The interfaces that exist, `lo` left out.
@@ -299,10 +303,10 @@ fn acknowledgement(one: &[u8]) -> Option<Result<(), Refusal>> {
         _ => HEADER_BYTES,
     };
     let words = refused.get(echoed.next_multiple_of(4)..).filter(|_| flags & number::ACK_TLVS != 0);
-    let said = attributes(words.unwrap_or_default())
+    let kernel_message = attributes(words.unwrap_or_default())
         .find(|(kind, _)| *kind == number::ERROR_TEXT)
         .map(|(_, text)| String::from_utf8_lossy(text).trim_end_matches('\0').to_owned());
-    Some(Err(Refusal { source, said }))
+    Some(Err(Refusal { source, kernel_message }))
 }
 
 fn message(family: u16, command: u8, attributes: &[u8]) -> Vec<u8> {

@@ -40,14 +40,14 @@ impl Cycler {
     /// If the kernel refuses the thread, its core or its class.
     pub(super) fn start(plan: Emulated) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
-        let (tell, told) = channel();
+        let (sender, started) = channel();
         let ours = Arc::clone(&shared);
         let thread = Builder::new()
             .name("lull-cycler".to_owned())
-            .spawn(move || cycle(plan, &ours, &tell))?;
+            .spawn(move || cycle(plan, &ours, &sender))?;
         let cycler = Self { shared, thread: Some(thread) };
         let gone = |_| io::Error::other("the thread ended before it began");
-        told.recv().map_err(gone)??;
+        started.recv().map_err(gone)??;
         Ok(cycler)
     }
 
@@ -72,11 +72,11 @@ impl Drop for Cycler {
     }
 }
 
-fn cycle(plan: Emulated, shared: &Shared, tell: &Sender<io::Result<()>>) {
+fn cycle(plan: Emulated, shared: &Shared, sender: &Sender<io::Result<()>>) {
     let prepared = prepare(plan);
     let refused = prepared.is_err();
     // Fails only if the starter has gone, which then drops the cycler as well.
-    let _ = tell.send(prepared);
+    let _ = sender.send(prepared);
     if refused {
         return;
     }

@@ -13,7 +13,7 @@ pub use rapl::Rapl;
 
 use crate::Roots;
 use crate::gauges::first_reading;
-use lull_control::{CoreSeen, EnergySeen, EnergySource};
+use lull_control::{CoreObservation, EnergyObservation, EnergySource};
 use lull_measure::{Gauge, Missing, Nanos};
 use std::ops::AddAssign;
 
@@ -74,7 +74,7 @@ impl Energy {
 
     /// Energy of `span`, the time since the last call, in which the cores were
     /// seen like this.
-    pub fn read(&mut self, span: Nanos, cores: &[CoreSeen]) -> Gauge<EnergySeen> {
+    pub fn read(&mut self, span: Nanos, cores: &[CoreObservation]) -> Gauge<EnergyObservation> {
         match self {
             Self::Rapl(meter) => meter.read(),
             Self::Pmu(meter) => meter.read(),

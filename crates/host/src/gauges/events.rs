@@ -6,7 +6,7 @@
 
 use super::{check_lost, first_reading};
 use crate::Roots;
-use crate::bpf::{Division, Histogram, Seen, Watch};
+use crate::bpf::{Division, Histogram, Watch, WatchCounts};
 use lull_control::Quantiles;
 use lull_measure::{Gauge, Missing, Nanos};
 
@@ -97,7 +97,7 @@ impl EventsSeen {
 }
 
 impl Counted {
-    fn new(seen: &Seen, break_even: Nanos) -> Self {
+    fn new(seen: &WatchCounts, break_even: Nanos) -> Self {
         let (mut sleeps, mut waits) = (Histogram::default(), Histogram::default());
         for core in &seen.cores {
             sleeps.merge(&core.time.sleeps);
@@ -144,7 +144,7 @@ fn quantiles(all: &Histogram) -> Option<Quantiles> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bpf::CoreSeen;
+    use crate::bpf::CoreCounts;
     use crate::testing::Tree;
 
     const T: Nanos = Nanos::from_millis(1);
@@ -154,18 +154,18 @@ mod tests {
     }
 
     /// Cores with these sleeps, 10 ms awake between, and these waits.
-    fn seen(cores: &[&[u64]], waits_us: &[u64], lost: u64) -> Seen {
+    fn seen(cores: &[&[u64]], waits_us: &[u64], lost: u64) -> WatchCounts {
         let core = |sleeps: &&[u64]| {
-            let mut core = CoreSeen::default();
+            let mut core = CoreCounts::default();
             sleeps.iter().for_each(|sleep| core.time.sleeps.add(ms(*sleep)));
             core.time.awake = ms(10) * sleeps.len() as u64;
             waits_us.iter().for_each(|wait| core.waits.add(Nanos::from_micros(*wait)));
             core
         };
-        Seen { cores: cores.iter().map(core).collect(), lost }
+        WatchCounts { cores: cores.iter().map(core).collect(), lost }
     }
 
-    fn epoch(before: &Seen, after: &Seen) -> EventsSeen {
+    fn epoch(before: &WatchCounts, after: &WatchCounts) -> EventsSeen {
         Counted::new(after, T).since(&Counted::new(before, T))
     }
 

@@ -16,7 +16,7 @@
 use super::{AppEpoch, first_reading, unreadable};
 use crate::Roots;
 use crate::files::HotFile;
-use lull_control::{LatencySeen, stall_time_per_s};
+use lull_control::{LatencyObservation, stall_time_per_s};
 use lull_measure::{Gauge, Latency, Missing, Nanos};
 use std::path::PathBuf;
 
@@ -166,12 +166,12 @@ impl MemoryPressure {
 /// Returns the pressure of an epoch as the latency of looks at the cgroup, each of which finds
 /// the time for which tasks wait in each second. An epoch has looks by its length, so that
 /// percentiles of several epochs weigh them by time.
-pub(crate) fn latency(share: Gauge<f64>, span: Nanos) -> Gauge<LatencySeen> {
+pub(crate) fn latency(share: Gauge<f64>, span: Nanos) -> Gauge<LatencyObservation> {
     let stalled = stall_time_per_s(share?);
     let looks = (span.0 / LOOK.0).max(1);
     let mut window = Latency::default();
     window.record_many(stalled, looks);
-    Ok(LatencySeen::on_server(window, span, (0, None), 0))
+    Ok(LatencyObservation::on_server(window, span, (0, None), 0))
 }
 
 /// Where cgroups of version 2 are mounted.

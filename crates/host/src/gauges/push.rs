@@ -25,7 +25,7 @@ pub use intake::{Intake, PushSource};
 pub use socket::{PushSocket, PushSocketError};
 
 use intake::{CLIENTS_MAX, OwnIntake};
-use lull_control::{AppId, AppSpec, LatencySeen, Progress};
+use lull_control::{AppId, AppSpec, LatencyObservation, Progress};
 use lull_measure::push::Message;
 use lull_measure::{Gauge, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
@@ -135,7 +135,7 @@ impl PushGauge {
     }
 
     /// Latency of an app in the epoch that ended at `deadline`; starts the next.
-    pub fn latency(&mut self, app: AppId, deadline: Nanos) -> Gauge<LatencySeen> {
+    pub fn latency(&mut self, app: AppId, deadline: Nanos) -> Gauge<LatencyObservation> {
         self.table.apps[app.index()].latency.harvest(deadline)
     }
 

@@ -10,7 +10,7 @@ use crate::Roots;
 use crate::bpf::{QueriesSeen, QueryWatch};
 use crate::files::read_text;
 use crate::listener::Listener;
-use lull_control::{CoreSet, LatencySeen};
+use lull_control::{CoreSet, LatencyObservation};
 use lull_measure::{Gauge, Latency, Missing, Nanos};
 use std::collections::BTreeSet;
 
@@ -53,7 +53,7 @@ impl Queries {
         &mut self,
         processes: impl FnOnce() -> BTreeSet<i32>,
         now: Nanos,
-    ) -> Gauge<LatencySeen> {
+    ) -> Gauge<LatencyObservation> {
         let watch = self.watch.as_mut().map_err(|why| why.clone())?;
         let is_due = self.looked.is_none_or(|looked| now >= looked.saturating_add(LOOKING));
         if is_due || watch.ports().is_empty() {
@@ -77,7 +77,9 @@ impl Queries {
 
 fn begin(roots: &Roots) -> Gauge<QueryWatch> {
     if *roots != Roots::default() {
-        return Err(Missing::because("sockets are those of the running kernel alone"));
+        return Err(Missing::because(
+            "sockets can be observed on the running kernel only, not under other roots",
+        ));
     }
     Ok(QueryWatch::begin(cores(roots)?)?)
 }
@@ -96,7 +98,7 @@ pub(super) fn cores(roots: &Roots) -> Gauge<usize> {
 fn since(
     (before, old): (Nanos, &QueriesSeen),
     (now, new): (Nanos, &QueriesSeen),
-) -> Gauge<LatencySeen> {
+) -> Gauge<LatencyObservation> {
     let answered = new.latencies.since(&old.latencies);
     let lost = new.lost.saturating_sub(old.lost);
     check_lost(answered.count(), lost, "queries", "too many connections send queries at once")?;
@@ -104,7 +106,7 @@ fn since(
     answered.means().for_each(|(latency, queries)| window.record_many(latency, queries));
     let (outstanding, begun) = new.pending;
     let pending = (outstanding, begun.map(|begun| now.saturating_sub(begun)));
-    Ok(LatencySeen::on_server(window, now.saturating_sub(before), pending, old.pending.0))
+    Ok(LatencyObservation::on_server(window, now.saturating_sub(before), pending, old.pending.0))
 }
 
 #[cfg(test)]

@@ -20,7 +20,9 @@ impl QueryPhases {
     /// If the kernel refuses it, or the roots are not those of the running kernel.
     pub fn begin(roots: &Roots, listener: &Listener) -> Gauge<Self> {
         if *roots != Roots::default() {
-            return Err(Missing::because("sockets are those of the running kernel alone"));
+            return Err(Missing::because(
+                "sockets can be observed on the running kernel only, not under other roots",
+            ));
         }
         let watch = PhaseWatch::begin(cores(roots)?, listener.namespace, &listener.ports)?;
         Ok(Self { watch })

@@ -11,7 +11,7 @@
 //!
 //! An app may become another workload ([`Generation`]): replies about the former one do not count.
 
-use lull_control::{LatencySeen, ReportedTail};
+use lull_control::{LatencyObservation, ReportedTail};
 use lull_measure::{Gauge, Missing, Nanos, Percentile};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,7 +90,7 @@ impl Reported {
     }
 
     /// Returns the reports up to the end of the epoch, `now`; starts the next.
-    pub fn harvest(&mut self, now: Nanos) -> Gauge<LatencySeen> {
+    pub fn harvest(&mut self, now: Nanos) -> Gauge<LatencyObservation> {
         let is_new = self.take_answers();
         let Some((received_at, tail)) = &self.tail else {
             return Err(Missing::because("the source of the tail has not answered yet"));
@@ -105,11 +105,11 @@ impl Reported {
         let tail = tail.filter(|_| is_new);
         let per_s = self.load_per_s;
         let rate_per_s = per_s.unwrap_or_default();
-        Ok(LatencySeen {
+        Ok(LatencyObservation {
             offered_per_s: rate_per_s,
             completed_per_s: rate_per_s,
             reported: Some(ReportedTail { at: self.expected.at, tail, per_s }),
-            ..LatencySeen::default()
+            ..LatencyObservation::default()
         })
     }
 
@@ -177,7 +177,7 @@ mod tests {
         Ok(Some(Nanos::from_millis(count)))
     }
 
-    fn tail(seen: &Gauge<LatencySeen>) -> Option<Nanos> {
+    fn tail(seen: &Gauge<LatencyObservation>) -> Option<Nanos> {
         seen.as_ref().unwrap().tail(Percentile::P95)
     }
 

@@ -8,7 +8,7 @@
 use super::{are_few, first_reading};
 use crate::Roots;
 use crate::bpf::{PROCESSES_MAX, WaitWatch, WaitsSeen};
-use lull_control::{LatencySeen, Readings};
+use lull_control::{LatencyObservation, Readings};
 use lull_measure::catalogue::{
     Metric, RUN_QUEUE_BEHIND_APPS, RUN_QUEUE_BEHIND_OTHERS, RUN_QUEUE_BEHIND_OWN, RUN_QUEUE_P99,
     RUN_QUEUE_THROTTLED,
@@ -61,7 +61,7 @@ impl RunQueue {
     }
 
     /// Returns an app's waits since the last call, `now` by `CLOCK_MONOTONIC`.
-    pub(crate) fn latency(&mut self, app: usize, now: Nanos) -> Gauge<LatencySeen> {
+    pub(crate) fn latency(&mut self, app: usize, now: Nanos) -> Gauge<LatencyObservation> {
         let watch = self.watch.as_ref().map_err(Clone::clone)?;
         let seen = watch.read(app);
         let slot = self.last.get_mut(app).ok_or_else(first_reading)?;
@@ -78,7 +78,12 @@ impl RunQueue {
     }
 
     /// Adds what [`Self::latency`] has just found of an app to its readings.
-    pub(crate) fn fill(&self, app: usize, latency: &Gauge<LatencySeen>, into: &mut Readings) {
+    pub(crate) fn fill(
+        &self,
+        app: usize,
+        latency: &Gauge<LatencyObservation>,
+        into: &mut Readings,
+    ) {
         into.set(RUN_QUEUE_P99, p99(latency));
         let none = || latency.as_ref().err().cloned().unwrap_or_else(first_reading);
         let parts = match self.parts.get(app) {
@@ -104,14 +109,14 @@ const PARTS: [&Metric; 4] =
     [RUN_QUEUE_THROTTLED, RUN_QUEUE_BEHIND_OWN, RUN_QUEUE_BEHIND_APPS, RUN_QUEUE_BEHIND_OTHERS];
 
 /// The 99th percentile of waits, in seconds.
-fn p99(waits: &Gauge<LatencySeen>) -> Gauge<f64> {
+fn p99(waits: &Gauge<LatencyObservation>) -> Gauge<f64> {
     let tail = waits.as_ref().map_err(Clone::clone)?.tail(Percentile::P99);
     let none = || Missing::because("none of its threads waited in the epoch");
     tail.map(Nanos::as_secs_f64).ok_or_else(none)
 }
 
 /// Returns the waits between two readings as the latency of requests that never queue up.
-fn since(old: &WaitsSeen, new: &WaitsSeen, span: Nanos) -> Gauge<LatencySeen> {
+fn since(old: &WaitsSeen, new: &WaitsSeen, span: Nanos) -> Gauge<LatencyObservation> {
     let waits = new.waits.since(&old.waits);
     let unfollowed = new.unfollowed.saturating_sub(old.unfollowed);
     // At least the first wait of a new process that is not followed is missing.
@@ -123,7 +128,7 @@ fn since(old: &WaitsSeen, new: &WaitsSeen, span: Nanos) -> Gauge<LatencySeen> {
     }
     let mut window = Latency::default();
     waits.means().for_each(|(wait, count)| window.record_many(wait, count));
-    Ok(LatencySeen::on_server(window, span, (0, None), 0))
+    Ok(LatencyObservation::on_server(window, span, (0, None), 0))
 }
 
 fn parts_since(old: &WaitsSeen, new: &WaitsSeen, span: Nanos) -> Gauge<Parts> {

@@ -63,7 +63,7 @@ pub(super) fn settable(roots: &Roots) -> Result<String, Missing> {
             "no cpufreq: the kernel has no frequency driver here (usual in virtual machines)",
         ));
     }
-    let mut said = BTreeSet::new();
+    let mut described = BTreeSet::new();
     for (_, dir) in &found {
         let (how, driver) = means(dir).map_err(|error| Missing::because(error.to_string()))?;
         let written = match how {
@@ -73,9 +73,9 @@ pub(super) fn settable(roots: &Roots) -> Result<String, Missing> {
         for file in written.map(|name| dir.join(name)) {
             text::check_writable(&file)?;
         }
-        said.insert(format!("{driver}: {}", written.join(" + ")));
+        described.insert(format!("{driver}: {}", written.join(" + ")));
     }
-    Ok(said.into_iter().collect::<Vec<_>>().join("; "))
+    Ok(described.into_iter().collect::<Vec<_>>().join("; "))
 }
 
 /// Returns the files that are written, without a lower bound that is not the hardware's, which may
@@ -395,8 +395,8 @@ mod tests {
                 faults::refuse(file, 0, errno);
                 let error = scene.set(0, GHZ).unwrap_err().to_string();
                 faults::clear();
-                let said = std::io::Error::from_raw_os_error(errno).to_string();
-                assert!(error.contains(file) && error.contains(&said), "{error}");
+                let described = std::io::Error::from_raw_os_error(errno).to_string();
+                assert!(error.contains(file) && error.contains(&described), "{error}");
                 let after = PolicyState::read(&scene.tree.path(&format!("{CPUFREQ}/policy0")));
                 assert_eq!(after.unwrap(), before.unwrap());
             }

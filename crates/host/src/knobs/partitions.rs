@@ -277,7 +277,7 @@ impl Partitions {
     ///
     /// # Errors
     /// If the kernel keeps the group; the ledger still has it.
-    pub(crate) fn disband(&mut self, app: AppId) -> Result<(), String> {
+    pub(crate) fn remove_group(&mut self, app: AppId) -> Result<(), String> {
         let Some(group) = self.groups.remove(&app) else { return Ok(()) };
         let failed =
             |error: std::io::Error| format!("{} cannot be removed: {error}", group.dir.display());

@@ -152,9 +152,9 @@ mod tests {
         write(&tree, DIE, 1_000_000, 2_400_000);
         let (mut uncores, mut saved) = (uncores(&tree), Saved::default());
         assert_eq!(uncores.files.get(DialId(0)), Some(ghz(24)));
-        for (wanted, came) in [(16, 16), (3, 10), (40, 24)] {
+        for (wanted, granted) in [(16, 16), (3, 10), (40, 24)] {
             uncores.set(DialId(0), ghz(wanted), &mut saved).unwrap();
-            assert_eq!(uncores.files.get(DialId(0)), Some(ghz(came)));
+            assert_eq!(uncores.files.get(DialId(0)), Some(ghz(granted)));
         }
         uncores.set(DialId(0), Hertz::from_khz(1_549_000), &mut saved).unwrap();
         assert_eq!(uncores.files.get(DialId(0)), Some(ghz(15)), "the register counts 100 MHz");

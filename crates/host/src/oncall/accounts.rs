@@ -2,7 +2,7 @@
 
 use super::seen::Counts;
 use crate::sys::page::SharedPage;
-use lull_control::ClientAccountSeen;
+use lull_control::ClientAccountObservation;
 use lull_measure::{Nanos, Percentile};
 use lull_oncall::{Account, NAME_TEXT_BYTES, NameText, Page};
 use std::cmp::Reverse;
@@ -100,9 +100,9 @@ fn name_of(account: &Account) -> String {
 
 impl AccountWaits {
     /// Returns the part that is shown and recorded.
-    pub(super) fn summary(&self) -> ClientAccountSeen {
+    pub(super) fn summary(&self) -> ClientAccountObservation {
         let quantile = |at| self.waits.quantile(at).unwrap_or(Nanos::ZERO);
-        ClientAccountSeen {
+        ClientAccountObservation {
             name: self.name.clone(),
             waits: self.waits.count(),
             wait_quantiles: (quantile(Percentile::P50), quantile(Percentile::P99)),

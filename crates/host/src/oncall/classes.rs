@@ -1,7 +1,7 @@
 //! Classes of clients at the gate of a server: as an agent sets them, and as they fare.
 
 use super::seen::{Counts, class_of};
-use lull_control::ClientClassSeen;
+use lull_control::ClientClassObservation;
 use lull_measure::Percentile;
 use lull_oncall::{
     AddressPrefix, BYPASS_CLASS, BYPASS_RULES, CLASS_NAME_BYTES, CLIENT_CLASSES, CLIENT_RULES,
@@ -257,10 +257,10 @@ impl ClassSeen {
     }
 
     /// Returns the part that is shown and recorded.
-    pub(super) fn summary(self) -> ClientClassSeen {
+    pub(super) fn summary(self) -> ClientClassObservation {
         let wait_quantiles =
             self.waits.quantile(Percentile::P50).zip(self.waits.quantile(Percentile::P99));
-        ClientClassSeen {
+        ClientClassObservation {
             name: self.name,
             connections: self.connections as u64,
             under_way: self.under_way as u64,

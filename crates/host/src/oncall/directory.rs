@@ -449,10 +449,10 @@ mod tests {
         {
             let before = mode(&file);
             set_mode(&file, bits);
-            let said = refusal(&path);
+            let printed = refusal(&path);
             assert!(
-                said.contains(&format!("(mode {bits:03o})")) && said.contains("chmod"),
-                "{said}"
+                printed.contains(&format!("(mode {bits:03o})")) && printed.contains("chmod"),
+                "{printed}"
             );
             set_mode(&file, before);
         }
@@ -466,8 +466,11 @@ mod tests {
         let file = File::options().write(true).open(&page).unwrap();
         // The version follows the eight bytes of the magic number.
         file.write_all_at(&5_u32.to_ne_bytes(), 8).unwrap();
-        let said = refusal(&path);
-        assert!(said.contains("version 5, not") && said.contains("stop them, remove it"), "{said}");
+        let printed = refusal(&path);
+        assert!(
+            printed.contains("version 5, not") && printed.contains("stop them, remove it"),
+            "{printed}"
+        );
         file.set_len(100).unwrap();
         assert!(refusal(&path).contains("100 bytes"));
         std::fs::remove_file(&page).unwrap();
@@ -485,9 +488,9 @@ mod tests {
         let directory = PageDirectory::open(&path, None).unwrap();
         let first = attach(&directory, &open()).unwrap();
         let other = PageDirectory::open(&path, None).unwrap();
-        let said = attach(&other, &open()).unwrap_err().to_string();
+        let printed = attach(&other, &open()).unwrap_err().to_string();
         let holder = format!("has an agent already, process {}", std::process::id());
-        assert!(said.contains(&holder), "{said}");
+        assert!(printed.contains(&holder), "{printed}");
         let rules = Rules { gates_unix: true, ..Rules::default() };
         other.write_rules(&rules).unwrap();
         drop(first);
@@ -558,16 +561,16 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let path = temporary.path().join("db");
         set_mode(temporary.path(), 0o700);
-        let said = PageDirectory::open(&path, Some(65534)).unwrap_err().to_string();
-        assert!(said.contains("user 65534 cannot pass through"), "{said}");
+        let printed = PageDirectory::open(&path, Some(65534)).unwrap_err().to_string();
+        assert!(printed.contains("user 65534 cannot pass through"), "{printed}");
         set_mode(temporary.path(), 0o755);
         let directory = PageDirectory::open(&path, Some(65534)).unwrap();
         let owners = [directory.path().to_owned(), directory.page_path()];
         assert_eq!(owners.map(|path| path.metadata().unwrap().uid()), [0, 65534]);
         // The directory's owner has given the page to that user.
         PageDirectory::open(&path, None).unwrap();
-        let said = PageDirectory::open(&path, Some(7)).unwrap_err().to_string();
-        assert!(said.contains("belongs to user 65534"), "{said}");
+        let printed = PageDirectory::open(&path, Some(7)).unwrap_err().to_string();
+        assert!(printed.contains("belongs to user 65534"), "{printed}");
         std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
         assert!(refusal(&path).contains("db belongs to user 65534"));
     }

@@ -1,7 +1,7 @@
 //! Reads the statistics of servers from a page, by app and by connection.
 
 use crate::sys::page::SharedPage;
-use lull_control::LatencySeen;
+use lull_control::LatencyObservation;
 use lull_measure::{Gauge, Latency, Missing, Nanos, Percentile};
 use lull_oncall::histogram::{BUCKETS, middle_ns};
 use lull_oncall::{BYPASS_CLASS, Class, Id, Page, Peer, Record, Seat};
@@ -14,7 +14,7 @@ pub struct Statistics {
     page: Arc<SharedPage>,
     last: Nanos,
     /// The last reading of each connection.
-    before: BTreeMap<Id, Before>,
+    before: BTreeMap<Id, LastReading>,
     /// Queries that were pending at the last reading.
     was_pending: u64,
     has_seen_any: bool,
@@ -24,7 +24,7 @@ pub struct Statistics {
 
 /// The last reading of a connection.
 #[derive(Debug)]
-struct Before {
+struct LastReading {
     generation: u32,
     queries: u64,
     counts: Counts,
@@ -178,7 +178,7 @@ pub(super) fn class_of(page: &Page, seat: &Seat) -> usize {
     if is_one { class } else { 0 }
 }
 
-impl Before {
+impl LastReading {
     fn at_first(record: &Record) -> Self {
         let (generation, first) = (record.generation(), Sums::read(record));
         let mut counts = Counts::default();
@@ -191,7 +191,7 @@ impl Statistics {
     /// Returns a reader from now on; a page that an agent has left contains earlier queries.
     pub(super) fn new(page: Arc<SharedPage>, now: Nanos) -> Self {
         let used = page.records().filter(|(_, record)| record.generation() != 0);
-        let before = used.map(|(id, record)| (id, Before::at_first(record))).collect();
+        let before = used.map(|(id, record)| (id, LastReading::at_first(record))).collect();
         let mut transactions = Counts::default();
         transactions.advance(page.transactions());
         Self { page, last: now, before, was_pending: 0, has_seen_any: false, transactions }
@@ -217,7 +217,7 @@ impl Statistics {
 
     /// Reads the latency of all connections since the last reading. It is missing until a
     /// first connection is seen.
-    pub fn latency(&mut self) -> Gauge<LatencySeen> {
+    pub fn latency(&mut self) -> Gauge<LatencyObservation> {
         let now = super::now();
         let span = now.saturating_sub(self.last);
         let connections = self.connections();
@@ -236,14 +236,18 @@ impl Statistics {
         let pending = connections.iter().filter_map(|connection| connection.pending);
         let (oldest, outstanding) = (pending.clone().max(), pending.count() as u64);
         let before = std::mem::replace(&mut self.was_pending, outstanding);
-        Ok(LatencySeen::on_server(window, span, (outstanding, oldest), before))
+        Ok(LatencyObservation::on_server(window, span, (outstanding, oldest), before))
     }
 
     fn connection(&mut self, id: Id, record: &Record, now: Nanos) -> Option<ConnectionSeen> {
         let (generation, queries) = (record.generation(), record.queries());
         let (pid, tid) = (record.pid(), record.tid());
-        let none =
-            || Before { generation, queries: 0, counts: Counts::default(), first: Sums::default() };
+        let none = || LastReading {
+            generation,
+            queries: 0,
+            counts: Counts::default(),
+            first: Sums::default(),
+        };
         let before = self.before.entry(id).or_insert_with(none);
         if before.generation != generation {
             *before = none();

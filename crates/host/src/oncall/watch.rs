@@ -6,7 +6,7 @@ use super::{
     accounts, classes, describe_bypass, now,
 };
 use crate::Roots;
-use lull_control::{ClientAccountSeen, ClientClassSeen, LatencySeen};
+use lull_control::{ClientAccountObservation, ClientClassObservation, LatencyObservation};
 use lull_measure::{Gauge, Nanos};
 use lull_oncall::Settings;
 use std::io;
@@ -121,7 +121,7 @@ impl Watch {
 
     /// Returns its latency since the last reading, on the server: from when a worker read a
     /// query to the end of the reply, with the wait at the gate.
-    pub(crate) fn latency(&mut self) -> Gauge<LatencySeen> {
+    pub(crate) fn latency(&mut self) -> Gauge<LatencyObservation> {
         let now = now();
         if now >= self.reaped.saturating_add(REAPING) {
             self.reaped = now;
@@ -132,7 +132,7 @@ impl Watch {
 
     /// Returns how its classes of clients have fared since the last reading, or how all of its
     /// clients have if its gate has no classes.
-    pub(crate) fn client_classes(&mut self) -> Vec<ClientClassSeen> {
+    pub(crate) fn client_classes(&mut self) -> Vec<ClientClassObservation> {
         let since = |(before, now): (&mut ClassSeen, ClassSeen)| {
             // The name is the agent's own, since a server can write any into the page.
             let now = ClassSeen { name: before.name.clone(), ..now };
@@ -150,7 +150,7 @@ impl Watch {
 
     /// Returns how long turns have waited by user and database since the last reading, for accounts
     /// of which any did.
-    pub(crate) fn client_accounts(&mut self) -> Vec<ClientAccountSeen> {
+    pub(crate) fn client_accounts(&mut self) -> Vec<ClientAccountObservation> {
         let now = accounts::read(&self.runtime.page);
         let before = std::mem::replace(&mut self.accounts, now.clone());
         let accounts = self.shown_names.limit(accounts::since(now, &before));

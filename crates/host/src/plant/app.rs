@@ -14,8 +14,8 @@ use crate::oncall::Watch;
 use crate::sys::sched::SchedState;
 use crate::threads::LiveThread;
 use lull_control::{
-    AppId, AppSpec, ClientAccountSeen, ClientClassSeen, LatencySeen, Progress, ProgressSource,
-    Readings,
+    AppId, AppSpec, ClientAccountObservation, ClientClassObservation, LatencyObservation, Progress,
+    ProgressSource, Readings,
 };
 use lull_measure::catalogue::{CPU, INSTRUCTIONS};
 use lull_measure::{Gauge, Missing, Nanos};
@@ -67,7 +67,7 @@ pub struct HostApp {
 
 /// The waits of an app's threads in an epoch, as the kernel reports them.
 pub(super) struct AppWaits {
-    pub(super) for_cores: Gauge<LatencySeen>,
+    pub(super) for_cores: Gauge<LatencyObservation>,
     /// Share of the epoch in which some task waited for memory.
     pub(super) for_memory: Gauge<f64>,
     /// The length of the epoch.
@@ -139,7 +139,7 @@ impl RunningApp {
         waits: AppWaits,
         deadline: Nanos,
         now: Nanos,
-    ) -> Gauge<LatencySeen> {
+    ) -> Gauge<LatencyObservation> {
         match &mut self.latency {
             LatencyFrom::Push => push.ok_or_else(no_socket)?.latency(id, deadline),
             LatencyFrom::Otlp(what) => {
@@ -161,7 +161,7 @@ impl RunningApp {
 
     /// How the classes of its clients fared in the epoch that ends now; none without a gate that
     /// has classes.
-    pub(super) fn client_classes(&mut self) -> Vec<ClientClassSeen> {
+    pub(super) fn client_classes(&mut self) -> Vec<ClientClassObservation> {
         match &mut self.latency {
             LatencyFrom::OnCall(watch) => watch.client_classes(),
             _ => Vec::new(),
@@ -169,7 +169,7 @@ impl RunningApp {
     }
 
     /// How long turns have waited at its gate by user and database in the epoch that ends now.
-    pub(super) fn client_accounts(&mut self) -> Vec<ClientAccountSeen> {
+    pub(super) fn client_accounts(&mut self) -> Vec<ClientAccountObservation> {
         match &mut self.latency {
             LatencyFrom::OnCall(watch) => watch.client_accounts(),
             _ => Vec::new(),

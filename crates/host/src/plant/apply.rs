@@ -10,7 +10,8 @@ use crate::knobs::{
 use crate::sys::sched;
 use crate::threads::LiveThread;
 use lull_control::{
-    AppId, Applied, CoreSet, DomainId, Got, KNOBS, Knob, KnobScope, Outcome, Scheduling, Setting,
+    AppId, Applied, ApplyOutcome, CoreSet, DomainId, KNOBS, Knob, KnobScope, Outcome, Scheduling,
+    Setting,
 };
 use lull_measure::{Hertz, Nanos};
 
@@ -89,7 +90,7 @@ impl HostPlant {
         let guarded = self.beat(Patience::Long);
         let answer = |setting: &Setting| {
             let set = guarded.clone().and_then(|()| self.set(setting));
-            let got = set.unwrap_or_else(|why| Got::Refused { why });
+            let got = set.unwrap_or_else(|why| ApplyOutcome::Refused { why });
             Outcome { wanted: setting.clone(), got }
         };
         let outcomes = wanted.iter().map(answer).collect();
@@ -99,7 +100,7 @@ impl HostPlant {
     }
 
     /// Sets one knob and returns the outcome, or why it was refused.
-    fn set(&mut self, wanted: &Setting) -> Result<Got, String> {
+    fn set(&mut self, wanted: &Setting) -> Result<ApplyOutcome, String> {
         let knob = wanted.knob();
         self.check(wanted)?;
         if let Setting::Frequency(domain, hertz) = wanted {
@@ -107,21 +108,21 @@ impl HostPlant {
         }
         let before = self.setting(knob).ok_or_else(|| self.unreadable(knob))?;
         if before == *wanted {
-            return Ok(Got::Already);
+            return Ok(ApplyOutcome::Already);
         }
         // Also if the setting is refused: the ledger may have what could not be taken back of it.
         self.touched.insert(knob);
         self.write(wanted).map_err(|error| error.to_string())?;
         self.originals.entry(knob).or_insert(before);
         match self.setting(knob) {
-            Some(now) if now == *wanted => Ok(Got::Done),
-            Some(to) => Ok(Got::Clamped { to, why: limited(knob) }),
+            Some(now) if now == *wanted => Ok(ApplyOutcome::Done),
+            Some(to) => Ok(ApplyOutcome::Clamped { to, why: limited(knob) }),
             None => Err(self.unreadable(knob)),
         }
     }
 
     /// A domain under a governor that chooses has no setting to begin with.
-    fn set_frequency(&mut self, domain: DomainId, wanted: Hertz) -> Result<Got, String> {
+    fn set_frequency(&mut self, domain: DomainId, wanted: Hertz) -> Result<ApplyOutcome, String> {
         let nearest = self.machine.domain(domain).and_then(|domain| domain.nearest(wanted));
         let nearest =
             nearest.ok_or_else(|| format!("there is no frequency domain {}", domain.0))?;
@@ -136,19 +137,19 @@ impl HostPlant {
             self.originals.entry(knob).or_insert(before);
         }
         if outcome == FrequencyOutcome::Already && nearest == wanted {
-            return Ok(Got::Already);
+            return Ok(ApplyOutcome::Already);
         }
         self.touched.insert(knob);
         let clamped = |to, why: &str| {
             let to = Setting::Frequency(domain, to);
-            Ok(Got::Clamped { to, why: why.to_owned() })
+            Ok(ApplyOutcome::Clamped { to, why: why.to_owned() })
         };
         match outcome {
             FrequencyOutcome::Held(to) => {
                 clamped(to, "scaling_min_freq and scaling_max_freq allow no other")
             }
             _ if nearest != wanted => clamped(nearest, "the nearest frequency that the domain has"),
-            _ => Ok(Got::Done),
+            _ => Ok(ApplyOutcome::Done),
         }
     }
 
@@ -282,11 +283,13 @@ impl HostPlant {
         let outcome = |(knob, wanted): (Knob, Setting)| {
             let was_touched = touched.contains(&knob);
             let got = match (self.failure(knob, &restored), self.setting(knob)) {
-                (Some(why), _) => Got::Refused { why },
+                (Some(why), _) => ApplyOutcome::Refused { why },
                 (None, None) => return None,
-                (None, Some(to)) if to != wanted => Got::Clamped { to, why: changed_since(knob) },
-                _ if was_touched => Got::Done,
-                _ => Got::Already,
+                (None, Some(to)) if to != wanted => {
+                    ApplyOutcome::Clamped { to, why: changed_since(knob) }
+                }
+                _ if was_touched => ApplyOutcome::Done,
+                _ => ApplyOutcome::Already,
             };
             Some(Outcome { wanted, got })
         };

@@ -108,7 +108,7 @@ impl HostPlant {
         if is_complete && let Err(error) = self.ledger.dismiss(&processes) {
             failed.push(format!("it is restored once more at the end: {error}"));
         }
-        failed.extend(self.partitions.disband(app).err());
+        failed.extend(self.partitions.remove_group(app).err());
         // `touched` keeps its knobs, so that the end of the run tries failed ones again.
         self.originals.retain(|knob, _| knob.app() != Some(app));
         let vacant = HostApp {

@@ -15,8 +15,8 @@ use crate::knobs::{
 use crate::sys::sched::SchedState;
 use crate::threads::LiveThread;
 use lull_control::{
-    AppId, AppSeen, CoreSeen, ForeignChange, Knob, LatencySeen, Observation, PlantError, Progress,
-    Readings, Setting, numbered,
+    AppId, AppObservation, CoreObservation, ForeignChange, Knob, LatencyObservation, Observation,
+    PlantError, Progress, Readings, Setting, numbered,
 };
 use lull_measure::catalogue::MEMORY_PRESSURE;
 use lull_measure::{Gauge, Missing, Nanos};
@@ -215,17 +215,17 @@ impl HostPlant {
         restarted
     }
 
-    fn read_cores(&mut self, span: Nanos) -> Vec<CoreSeen> {
+    fn read_cores(&mut self, span: Nanos) -> Vec<CoreObservation> {
         let utilisation = self.gauges.utilisation.read();
         let idle = self.gauges.idle.read(span);
         let frequency = self.gauges.frequency.read();
         let cores = utilisation.into_iter().zip(idle).zip(frequency);
-        let seen = cores.map(|((utilisation, idle), frequency)| CoreSeen {
+        let seen = cores.map(|((utilisation, idle), frequency)| CoreObservation {
             utilisation,
             idle_residency: idle.as_ref().map(IdleShares::all).map_err(Clone::clone),
             deep_idle_residency: idle.map(|shares| shares.deepest()),
             frequency,
-            ..CoreSeen::unknown(&first_reading())
+            ..CoreObservation::unknown(&first_reading())
         });
         seen.collect()
     }
@@ -262,7 +262,7 @@ impl HostPlant {
         self.notices.borrow_mut().extend(complaint);
     }
 
-    fn read_apps(&mut self, span: Nanos) -> Vec<AppSeen> {
+    fn read_apps(&mut self, span: Nanos) -> Vec<AppObservation> {
         let listed = self.listed;
         let deadline = self.pace.deadline;
         let mut all = Vec::with_capacity(self.apps.len());
@@ -272,9 +272,10 @@ impl HostPlant {
             self.gauges.waits.fill(id.index(), &for_cores, &mut work);
             let waits = AppWaits { for_cores, for_memory: work.get(MEMORY_PRESSURE), span };
             let push = &mut self.gauges.push;
-            let latency = app
-                .latency(id, push.as_mut(), waits, deadline, self.pace.last)
-                .map(|seen| LatencySeen { sample: seen.sample.since(self.pace.begin), ..seen });
+            let latency =
+                app.latency(id, push.as_mut(), waits, deadline, self.pace.last).map(|seen| {
+                    LatencyObservation { sample: seen.sample.since(self.pace.begin), ..seen }
+                });
             let progress = match spec.is_latency_critical() {
                 true => Err(Missing::because("progress is read of best-effort apps")),
                 false => progress(push.as_mut(), id, deadline, app.progress, &work),
@@ -407,15 +408,23 @@ fn progress(
 
 fn seen(
     app: &mut RunningApp,
-    latency: Gauge<LatencySeen>,
+    latency: Gauge<LatencyObservation>,
     progress: Gauge<Progress>,
     readings: Readings,
-) -> AppSeen {
+) -> AppObservation {
     if !app.is_alive() {
         let why = Missing::because(format!("{} has no live process", app.handle.name()));
-        return AppSeen { latency, ..AppSeen::unknown(&why) };
+        return AppObservation { latency, ..AppObservation::unknown(&why) };
     }
     let threads = Ok(app.threads().len() as u32);
     let (client_classes, client_accounts) = (app.client_classes(), app.client_accounts());
-    AppSeen { alive: true, latency, progress, readings, threads, client_classes, client_accounts }
+    AppObservation {
+        alive: true,
+        latency,
+        progress,
+        readings,
+        threads,
+        client_classes,
+        client_accounts,
+    }
 }

@@ -100,7 +100,7 @@ impl HostPlant {
         }
         for index in &due {
             self.note_presence(*index, ended.contains(index));
-            self.bring_under(*index);
+            self.set_new_threads(*index);
         }
         let arrived = due.iter().zip(before).filter_map(|(at, was)| {
             let app = &self.apps[*at];
@@ -150,7 +150,7 @@ impl HostPlant {
     }
 
     /// Sets the threads of new processes to what their app is set to.
-    fn bring_under(&mut self, index: usize) {
+    fn set_new_threads(&mut self, index: usize) {
         let cores = self.watch_cores(index);
         let class = self.watch_scheduling(index);
         for (threads, ours) in cores.into_iter().chain(class) {

@@ -53,7 +53,7 @@ impl Parser {
     }
 
     /// The end at which lines are parsed, for [`parse_datagram`].
-    pub(super) fn their_end(&self) -> io::Result<UnixDatagram> {
+    pub(super) fn parsing_end(&self) -> io::Result<UnixDatagram> {
         self.theirs.try_clone()
     }
 
@@ -138,15 +138,15 @@ mod tests {
         fn a_line_parsed_elsewhere_is_what_it_is_here(connection in any::<u64>(), line in lines()) {
             let parser = Parser::new().unwrap();
             prop_assert!(parser.send(connection, &line));
-            let their_end = parser.their_end().unwrap();
+            let parsing_end = parser.parsing_end().unwrap();
             let mut datagram = vec![0; LINE_DATAGRAM_BYTES];
-            let length = their_end.recv(&mut datagram).unwrap();
-            their_end.send(&parse_datagram(&datagram[..length]).unwrap()).unwrap();
+            let length = parsing_end.recv(&mut datagram).unwrap();
+            parsing_end.send(&parse_datagram(&datagram[..length]).unwrap()).unwrap();
             let parsed = parser.receive().unwrap().unwrap();
             prop_assert_eq!(parsed.connection, connection);
             match (parsed.request, parse(&line)) {
-                (Err(told), Err(own)) => prop_assert!(own.message.starts_with(&told.message)),
-                (told, own) => prop_assert_eq!(told, own),
+                (Err(sent), Err(own)) => prop_assert!(own.message.starts_with(&sent.message)),
+                (sent, own) => prop_assert_eq!(sent, own),
             }
         }
 
@@ -160,7 +160,7 @@ mod tests {
             if let Some(byte) = datagram.get_mut(HEAD) {
                 *byte = kind;
             }
-            parser.their_end().unwrap().send(&datagram).unwrap();
+            parser.parsing_end().unwrap().send(&datagram).unwrap();
             match parser.receive().unwrap().map(|parsed| parsed.request) {
                 Some(Ok(Request::Register { template: Some(name) })) => {
                     prop_assert!((1..=MAX_NAME_BYTES).contains(&name.len()));
@@ -177,15 +177,15 @@ mod tests {
     #[test]
     fn a_datagram_that_is_too_short_or_too_long_is_no_request() {
         let parser = Parser::new().unwrap();
-        let their_end = parser.their_end().unwrap();
+        let parsing_end = parser.parsing_end().unwrap();
         let long = encode(
             [7; HEAD],
             &Err(Refusal { reason: Reason::Malformed, message: "x".repeat(TEXT_BYTES) }),
         );
-        their_end.send(&long).unwrap();
+        parsing_end.send(&long).unwrap();
         assert!(parser.receive().unwrap().is_some());
         for datagram in [vec![], vec![0; HEAD], [long, vec![b'x']].concat(), vec![3; 5_000]] {
-            their_end.send(&datagram).unwrap();
+            parsing_end.send(&datagram).unwrap();
             assert_eq!(parser.receive().unwrap(), None, "{} bytes", datagram.len());
         }
         assert_eq!(parser.receive().unwrap_err().kind(), io::ErrorKind::WouldBlock);
@@ -199,7 +199,7 @@ mod tests {
         // A kernel may have room for ten datagrams only (`net.unix.max_dgram_qlen`).
         assert!((1..5_000).contains(&sent), "{sent}");
         let mut datagram = vec![0; LINE_DATAGRAM_BYTES];
-        let length = parser.their_end().unwrap().recv(&mut datagram).unwrap();
+        let length = parser.parsing_end().unwrap().recv(&mut datagram).unwrap();
         assert_eq!((length, datagram[..HEAD].iter().all(|byte| *byte == 0)), (HEAD + 4_000, true));
     }
 }

@@ -102,12 +102,12 @@ fn work_half_the_time() {
 fn obey(order: &str) {
     match order.split_once(' ') {
         None if order == "worker" => {
-            let (tell, told) = std::sync::mpsc::channel();
+            let (sender, result) = std::sync::mpsc::channel();
             std::thread::spawn(move || {
-                tell.send(my_tid()).unwrap();
+                sender.send(my_tid()).unwrap();
                 work_half_the_time();
             });
-            answer(told.recv().unwrap());
+            answer(result.recv().unwrap());
         }
         Some(("churn", threads)) => {
             for _ in 0..threads.parse().unwrap() {

@@ -2,7 +2,7 @@
 
 use crate::child::App;
 use crate::scene::{APP, EPOCH, Scene, allowed, one_core, second_core};
-use lull_control::{AppId, AppSpec, CoreSet, Got, Plant, Setting};
+use lull_control::{AppId, AppSpec, ApplyOutcome, CoreSet, Plant, Setting};
 use lull_host::apps::{AppHandle, Launch, Output, Target};
 use lull_host::guard::{self, GuardCommand};
 use lull_host::sys::sched::affinity_of;
@@ -31,8 +31,8 @@ fn an_app_that_is_removed_has_its_knobs_back_and_one_that_is_added_is_read_and_s
     let (mut first, other) = (App::start(0), App::start(1));
     let worker = first.add_worker();
     let mut scene = Scene::new(&first);
-    assert_eq!(scene.set(Setting::Cores(APP, one_core())).got, Got::Done);
-    // Born under what Lull has set, after the last look.
+    assert_eq!(scene.set(Setting::Cores(APP, one_core())).got, ApplyOutcome::Done);
+    // A thread that starts with the values that Lull has set, after the last look.
     let late = first.add_worker();
     let mut arriving = vec![(ADDED, added(&other))];
     scene.plant.check_arrivals(&mut arriving, &[APP]).unwrap();
@@ -47,10 +47,10 @@ fn an_app_that_is_removed_has_its_knobs_back_and_one_that_is_added_is_read_and_s
     assert_eq!(seen.apps.iter().map(|app| app.alive).collect::<Vec<_>>(), [false, true]);
     assert!(seen.apps[1].readings.get(CPU).is_ok(), "{:?}", seen.apps[1].readings.get(CPU));
     let only: CoreSet = [second].into_iter().collect();
-    assert_eq!(scene.set(Setting::Cores(ADDED, only.clone())).got, Got::Done);
+    assert_eq!(scene.set(Setting::Cores(ADDED, only.clone())).got, ApplyOutcome::Done);
     assert_eq!((cores(other.pid()), cores(first.pid())), (only, allowed()));
     let refused = scene.set(Setting::Cores(APP, one_core())).got;
-    assert!(matches!(refused, Got::Refused { .. }), "{refused:?}");
+    assert!(matches!(refused, ApplyOutcome::Refused { .. }), "{refused:?}");
     let restored = scene.plant.restore();
     assert_eq!(cores(other.pid()), allowed());
     assert_eq!(scene.plant.unrestored(&restored), [""; 0]);
@@ -63,9 +63,9 @@ fn what_is_set_for_an_app_that_stays_is_untouched_when_another_one_comes_and_goe
     }
     let (first, other) = (App::start(1), App::start(1));
     let mut scene = Scene::new(&first);
-    assert_eq!(scene.set(Setting::Cores(APP, one_core())).got, Got::Done);
+    assert_eq!(scene.set(Setting::Cores(APP, one_core())).got, ApplyOutcome::Done);
     assert_eq!(scene.plant.exchange_apps(&[], vec![(ADDED, added(&other))]), []);
-    assert_eq!(scene.set(Setting::Cores(ADDED, one_core())).got, Got::Done);
+    assert_eq!(scene.set(Setting::Cores(ADDED, one_core())).got, ApplyOutcome::Done);
     assert_eq!(scene.plant.exchange_apps(&[ADDED], Vec::new()), []);
     assert_eq!((cores(first.pid()), cores(other.pid())), (one_core(), allowed()));
     // The same name has the same id again.
@@ -73,7 +73,7 @@ fn what_is_set_for_an_app_that_stays_is_untouched_when_another_one_comes_and_goe
     let seen = scene.plant.observe(EPOCH).unwrap();
     assert!(seen.foreign.is_empty(), "{:?}", seen.foreign);
     assert_eq!(seen.apps.iter().map(|app| app.alive).collect::<Vec<_>>(), [true, true]);
-    assert_eq!(scene.set(Setting::Cores(ADDED, one_core())).got, Got::Done);
+    assert_eq!(scene.set(Setting::Cores(ADDED, one_core())).got, ApplyOutcome::Done);
     assert_eq!(cores(other.pid()), one_core());
     let _ = scene.plant.restore();
     assert_eq!((cores(first.pid()), cores(other.pid())), (allowed(), allowed()));

@@ -3,7 +3,7 @@
 use crate::child::App;
 use crate::nobody::as_nobody;
 use crate::scene::{APP, EPOCH, Scene, one_core, second_core};
-use lull_control::{Got, Plant, PlantError, Scheduling, Setting};
+use lull_control::{ApplyOutcome, Plant, PlantError, Scheduling, Setting};
 use lull_host::gauges::app_time::AppTime;
 use lull_host::gauges::energy::Rapl;
 use lull_host::gauges::pressure::Pressure;
@@ -29,7 +29,7 @@ fn an_app_that_is_gone_has_reasons_and_no_knobs() {
     assert!(why.reason.contains("served has no live process"), "{why}");
     assert!(!scene.plant.settings().iter().any(|setting| matches!(setting, Setting::Cores(..))));
     let outcome = scene.set(Setting::Cores(APP, one_core()));
-    assert!(matches!(outcome.got, Got::Refused { .. }), "{outcome:?}");
+    assert!(matches!(outcome.got, ApplyOutcome::Refused { .. }), "{outcome:?}");
     assert!(scene.plant.restore().outcomes.is_empty(), "nobody is left to restore");
     assert_eq!(scene.plant.take_notices(), [""; 0]);
 }
@@ -50,7 +50,7 @@ fn without_a_guard_no_knob_is_written_and_no_epoch_begins() {
     }
     let before = scene.cores();
     let outcome = scene.set(Setting::Cores(APP, one_core()));
-    let Got::Refused { why } = &outcome.got else { panic!("{outcome:?}") };
+    let ApplyOutcome::Refused { why } = &outcome.got else { panic!("{outcome:?}") };
     assert!(why.contains("the guard, which restores knobs, has ended"), "{why}");
     assert_eq!(scene.cores(), before);
     let lost = scene.plant.observe(EPOCH).unwrap_err();
@@ -72,7 +72,7 @@ fn what_a_refused_setting_has_changed_is_restored() {
     std::fs::write(&path, "ours\n").unwrap();
     scene.plant.ledger_mut().record(&[text(&path)]).unwrap();
     let outcome = scene.set(Setting::Scheduling(APP, Scheduling::Normal { nice: 100 }));
-    assert!(matches!(outcome.got, Got::Refused { .. }), "{outcome:?}");
+    assert!(matches!(outcome.got, ApplyOutcome::Refused { .. }), "{outcome:?}");
     let _ = scene.plant.restore();
     assert_eq!(std::fs::read_to_string(&path).unwrap().trim(), "before");
 }

@@ -2,7 +2,7 @@
 
 use crate::child::App;
 use crate::scene::{APP, EPOCH, Scene};
-use lull_control::{AppId, Capability, Got, Plant, Setting};
+use lull_control::{AppId, ApplyOutcome, Capability, Plant, Setting};
 use lull_measure::Nanos;
 use lull_oncall::{Mode, Settings};
 
@@ -26,11 +26,11 @@ fn each_number_is_set_by_itself_and_all_are_put_back() {
     let mut scene = gated(&app, Mode::Post);
     let delay = Nanos::from_micros(250);
     assert_eq!(numbers(&scene), all(16, 1, Nanos::ZERO));
-    assert_eq!(scene.set(Setting::GateCap(APP, 3)).got, Got::Done);
+    assert_eq!(scene.set(Setting::GateCap(APP, 3)).got, ApplyOutcome::Done);
     assert_eq!(numbers(&scene), all(3, 1, Nanos::ZERO));
-    assert_eq!(scene.set(Setting::GateDelay(APP, delay)).got, Got::Done);
-    assert_eq!(scene.set(Setting::GateBatch(APP, 8)).got, Got::Done);
-    assert_eq!(scene.set(Setting::GateBatch(APP, 8)).got, Got::Already);
+    assert_eq!(scene.set(Setting::GateDelay(APP, delay)).got, ApplyOutcome::Done);
+    assert_eq!(scene.set(Setting::GateBatch(APP, 8)).got, ApplyOutcome::Done);
+    assert_eq!(scene.set(Setting::GateBatch(APP, 8)).got, ApplyOutcome::Already);
     assert_eq!(numbers(&scene), all(3, 8, delay));
     let seen = scene.plant.observe(EPOCH).unwrap();
     assert!(seen.foreign.is_empty(), "{:?}", seen.foreign);
@@ -52,7 +52,9 @@ fn what_no_gate_keeps_is_refused_and_changes_nothing() {
         (Setting::GateDelay(APP, Nanos::from_secs(1)), "delay"),
         (Setting::GateCap(AppId(7), 4), "no gate"),
     ] {
-        let Got::Refused { why } = scene.set(wrong.clone()).got else { panic!("{wrong:?}") };
+        let ApplyOutcome::Refused { why } = scene.set(wrong.clone()).got else {
+            panic!("{wrong:?}")
+        };
         assert!(why.contains(word), "{why}");
     }
     assert_eq!(numbers(&scene), before);
@@ -63,6 +65,8 @@ fn an_app_whose_workers_never_wait_has_no_gate() {
     let app = App::start(0);
     let mut scene = gated(&app, Mode::Stats);
     assert!(scene.plant.machine().gates.is_empty() && numbers(&scene).is_empty());
-    let Got::Refused { why } = scene.set(Setting::GateCap(APP, 4)).got else { panic!("set") };
+    let ApplyOutcome::Refused { why } = scene.set(Setting::GateCap(APP, 4)).got else {
+        panic!("set")
+    };
     assert!(why.contains("no app has a gate"), "{why}");
 }

@@ -2,7 +2,7 @@
 
 use crate::child::App;
 use crate::scene::{APP, EPOCH, Scene, allowed, latency_critical, one_core, second_core};
-use lull_control::{Capability, CoreSet, Got, Knob, Plant, Scheduling, Setting};
+use lull_control::{ApplyOutcome, Capability, CoreSet, Knob, Plant, Scheduling, Setting};
 use lull_host::ProgressFrom;
 use lull_host::sys::sched::{SchedState, affinity_of, scheduling_of, set_affinity, set_scheduling};
 
@@ -67,7 +67,7 @@ fn each_thread_gets_back_what_it_had_itself() {
     let young = app.add_worker();
     scene.plant.observe(EPOCH).unwrap();
     let restored = scene.plant.restore();
-    assert_eq!(restored.outcomes[0].got, Got::Done);
+    assert_eq!(restored.outcomes[0].got, ApplyOutcome::Done);
     for (tid, was) in before {
         assert_eq!(affinity_of(tid).unwrap(), was, "thread {tid}");
     }
@@ -87,7 +87,7 @@ fn an_app_that_gets_what_its_owner_gave_it_has_the_cores_and_the_class_of_each_t
     let mut scene = Scene::new(&app);
     scene.set(cores(one_core()));
     assert_eq!(affinity_of(pinned).unwrap(), one_core());
-    assert_eq!(scene.set(cores(allowed())).got, Got::Done);
+    assert_eq!(scene.set(cores(allowed())).got, ApplyOutcome::Done);
     assert_eq!(affinity_of(pinned).unwrap(), other, "its owner gave it no more");
     assert_eq!(affinity_of(app.pid()).unwrap(), allowed());
     let young = app.add_worker();
@@ -97,7 +97,7 @@ fn an_app_that_gets_what_its_owner_gave_it_has_the_cores_and_the_class_of_each_t
         let is_class = |setting: &&Setting| matches!(setting, Setting::Scheduling(..));
         let owners = scene.plant.owners(APP).iter().find(is_class).unwrap().clone();
         scene.set(Setting::Scheduling(APP, Scheduling::Idle));
-        assert_eq!(scene.set(owners).got, Got::Done);
+        assert_eq!(scene.set(owners).got, ApplyOutcome::Done);
         assert_eq!(scheduling_of(pinned).unwrap(), batch);
     }
     // Not a value that Lull has written to this thread.
@@ -137,7 +137,7 @@ fn another_writer_can_be_overruled() {
     scene.set(cores(one_core()));
     set_affinity(app.pid(), &[other].into_iter().collect()).unwrap();
     assert_eq!(scene.plant.observe(EPOCH).unwrap().foreign.len(), 1);
-    assert_eq!(scene.set(cores(one_core())).got, Got::Done);
+    assert_eq!(scene.set(cores(one_core())).got, ApplyOutcome::Done);
     assert!(scene.plant.observe(EPOCH).unwrap().foreign.is_empty());
     let _ = scene.plant.restore();
     // Each thread gets back what its owner has given it last.
@@ -155,7 +155,7 @@ fn classes_are_set_and_put_back_exactly() {
     let mut scene = Scene::new(&app);
     if !has(&scene, Capability::Scheduling) {
         let outcome = scene.set(Setting::Scheduling(APP, Scheduling::Idle));
-        let Got::Refused { why } = outcome.got else { panic!("{outcome:?}") };
+        let ApplyOutcome::Refused { why } = outcome.got else { panic!("{outcome:?}") };
         assert!(why.contains("CAP_SYS_NICE"), "{why}");
         return;
     }
@@ -163,7 +163,7 @@ fn classes_are_set_and_put_back_exactly() {
     let round_robin = Scheduling::RoundRobin { priority: 7 };
     for wanted in [Scheduling::Idle, Scheduling::Normal { nice: 5 }, round_robin] {
         let outcome = scene.set(Setting::Scheduling(APP, wanted));
-        assert_eq!(outcome.got, Got::Done, "{wanted}");
+        assert_eq!(outcome.got, ApplyOutcome::Done, "{wanted}");
         assert!(scene.plant.settings().contains(&Setting::Scheduling(APP, wanted)));
         assert!(scene.plant.observe(EPOCH).unwrap().foreign.is_empty(), "{wanted}");
     }
@@ -198,7 +198,7 @@ fn a_refused_class_leaves_no_thread_changed() {
     let before = scene.plant.settings();
     for wanted in [Scheduling::Normal { nice: 100 }, Scheduling::RoundRobin { priority: 0 }] {
         let outcome = scene.set(Setting::Scheduling(APP, wanted));
-        assert!(matches!(outcome.got, Got::Refused { .. }), "{outcome:?}");
+        assert!(matches!(outcome.got, ApplyOutcome::Refused { .. }), "{outcome:?}");
     }
     assert_eq!(scene.plant.settings(), before);
 }

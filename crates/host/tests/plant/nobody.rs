@@ -30,7 +30,7 @@ pub(crate) fn as_nobody(test: &str) -> bool {
             run => break run.unwrap(),
         }
     };
-    let told = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success() && told.contains("1 passed"), "{told}");
+    let printed = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && printed.contains("1 passed"), "{printed}");
     true
 }

@@ -2,7 +2,7 @@
 
 use crate::child::App;
 use crate::scene::{APP, EPOCH, Scene, allowed, one_core, second_core};
-use lull_control::{CoreSet, Got, Plant, Setting};
+use lull_control::{ApplyOutcome, CoreSet, Plant, Setting};
 use lull_host::sys::sched::{affinity_of, set_affinity};
 use std::path::Path;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn the_owners_cores_of_a_restarted_app_are_those_of_its_new_processes() {
     let mut former = App::start(1);
     enter(cgroup.path(), former.pid());
     let mut scene = Scene::of_cgroup(cgroup.path());
-    assert_eq!(scene.set(Setting::Cores(APP, one_core())).got, Got::Done);
+    assert_eq!(scene.set(Setting::Cores(APP, one_core())).got, ApplyOutcome::Done);
     assert!(scene.plant.owners(APP).contains(&Setting::Cores(APP, allowed())));
     let next = App::start(1);
     let pinned: CoreSet = [second].into_iter().collect();

@@ -90,7 +90,7 @@ fn be_agent(args: &[String]) -> ExitCode {
     };
     agent.change_once(sleeper.parse().unwrap(), Path::new(file));
     let mut app = agent.start_app();
-    agent.change_until_told();
+    agent.change_until_stopped();
     let ended = lull_host::apps::stop(std::slice::from_mut(&mut app), &agent.roots, Duration::ZERO);
     assert_eq!(ended.left, []);
     agent.end()
@@ -128,15 +128,15 @@ impl Agent {
         app
     }
 
-    fn change_until_told(&mut self) {
-        let told = Arc::new(AtomicBool::new(false));
-        let tell = Arc::clone(&told);
+    fn change_until_stopped(&mut self) {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let tell = Arc::clone(&is_over);
         thread::spawn(move || {
             let _ = io::stdin().lock().read_line(&mut String::new());
             tell.store(true, Ordering::Relaxed);
         });
         let mut rounds = 0;
-        while !told.load(Ordering::Relaxed) {
+        while !is_over.load(Ordering::Relaxed) {
             self.change();
             rounds += 1;
             if rounds == 3 {

@@ -152,7 +152,7 @@ fn threads(process: &Child) -> Vec<LiveThread> {
 /// A running agent and its output.
 pub(crate) struct Agent {
     pub(crate) process: Ends,
-    said: Arc<Mutex<Vec<String>>>,
+    printed: Arc<Mutex<Vec<String>>>,
 }
 
 impl Agent {
@@ -160,21 +160,21 @@ impl Agent {
         let mut command = Command::new(&argv[0]);
         command.args(&argv[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut process = Ends(command.spawn().unwrap());
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&said);
+        let printed = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&printed);
         let output = BufReader::new(process.0.stdout.take().unwrap());
         thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
                 heard.lock().unwrap().push(line);
             }
         });
-        Self { process, said }
+        Self { process, printed }
     }
 
     fn numbers(&self, word: &str) -> Vec<i32> {
-        let said = self.said.lock().unwrap();
+        let printed = self.printed.lock().unwrap();
         let number = |line: &String| line.strip_prefix(word)?.trim().parse().ok();
-        said.iter().filter_map(number).collect()
+        printed.iter().filter_map(number).collect()
     }
 
     /// How many guards it has started and found ready.
@@ -195,13 +195,13 @@ impl Agent {
     }
 
     pub(crate) fn has_changed(&self) -> bool {
-        self.said.lock().unwrap().iter().any(|line| line == "changed")
+        self.printed.lock().unwrap().iter().any(|line| line == "changed")
     }
 
     pub(crate) fn wait_until_changed(&mut self) {
         wait_for("an agent at work", || {
             let ended = self.process.0.try_wait().unwrap();
-            assert_eq!(ended, None, "the agent ended early: {:?}", self.said.lock().unwrap());
+            assert_eq!(ended, None, "the agent ended early: {:?}", self.printed.lock().unwrap());
             self.has_changed()
         });
     }

@@ -4,7 +4,7 @@ use crate::Tests;
 use crate::frequency::hardware;
 use crate::roles::{say, start};
 use crate::scene::{policy, wait_for};
-use lull_control::dispatcher::{Answer, Ask, CoreSpeed, Dispatcher, Ladder, Supply};
+use lull_control::dispatcher::{Answer, CoreSpeed, DispatchRequest, Dispatcher, Ladder, Supply};
 use lull_control::{CoreId, CoreSet};
 use lull_host::Roots;
 use lull_host::dispatch::{Dispatch, Floor, Safety, Speeds};
@@ -27,10 +27,10 @@ const SHOWN: [u8; 2] = [0x08, 0x18];
 struct At(Nanos);
 
 impl Dispatcher for At {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        match ask.on {
-            None if ask.free[0] > 0 => Answer::on(0, Some(self.0)),
-            Some(_) if ask.age >= self.0 => Answer::on(1, None),
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        match request.on {
+            None if request.free[0] > 0 => Answer::on(0, Some(self.0)),
+            Some(_) if request.age >= self.0 => Answer::on(1, None),
             _ => Answer::stay(Some(self.0)),
         }
     }
@@ -88,9 +88,9 @@ pub(crate) fn be_server(dir: &Path) -> ! {
 fn killed() {
     let (dir, before) = (tempfile::tempdir().unwrap(), now());
     let mut server = start("server", &[dir.path().to_str().unwrap()]);
-    let mut said = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut said).unwrap();
-    assert_eq!(said.trim(), "dispatch");
+    let mut printed = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut printed).unwrap();
+    assert_eq!(printed.trim(), "dispatch");
     assert_ne!(now(), before);
     server.kill().unwrap();
     server.wait().unwrap();

@@ -2,7 +2,7 @@
 
 use crate::Tests;
 use crate::scene::{EPOCH, Scene, at, policy, policy_dir, read, write};
-use lull_control::{Got, Plant};
+use lull_control::{ApplyOutcome, Plant};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -31,19 +31,21 @@ fn online(cpu: u16, is_online: bool) {
 fn each_core() {
     let mut scene = Scene::new();
     for (domain, mhz) in [(0, 2000), (1, 1200), (2, 800), (3, 1600)] {
-        assert_eq!(scene.set(at(domain, mhz)).got, Got::Done);
+        assert_eq!(scene.set(at(domain, mhz)).got, ApplyOutcome::Done);
         assert!(scene.plant.settings().contains(&at(domain, mhz)));
     }
     assert_eq!([0, 1, 2, 3].map(hardware), [0x14, 0x0c, 0x08, 0x10]);
-    assert_eq!(scene.set(at(1, 1200)).got, Got::Already);
+    assert_eq!(scene.set(at(1, 1200)).got, ApplyOutcome::Already);
     assert!(scene.plant.observe(EPOCH).unwrap().foreign.is_empty());
 }
 
 fn nearest() {
     let mut scene = Scene::new();
-    for (wanted, came) in [(1500, 1600), (100, 800), (99_999, 2400)] {
-        let Got::Clamped { to, .. } = scene.set(at(0, wanted)).got else { panic!("{wanted}") };
-        assert_eq!(to, at(0, came));
+    for (wanted, granted) in [(1500, 1600), (100, 800), (99_999, 2400)] {
+        let ApplyOutcome::Clamped { to, .. } = scene.set(at(0, wanted)).got else {
+            panic!("{wanted}")
+        };
+        assert_eq!(to, at(0, granted));
     }
 }
 
@@ -51,7 +53,7 @@ fn bounds() {
     let max = policy_dir(0).join("scaling_max_freq");
     write(&max, "1600000");
     let mut scene = Scene::new();
-    let Got::Clamped { to, why } = scene.set(at(0, 2400)).got else { panic!() };
+    let ApplyOutcome::Clamped { to, why } = scene.set(at(0, 2400)).got else { panic!() };
     assert_eq!(to, at(0, 1600));
     assert!(why.contains("scaling_max_freq"), "{why}");
     drop(scene);

@@ -5,7 +5,7 @@ use crate::Tests;
 use crate::hold::Holding;
 use crate::scene::Scene;
 use crate::traffic::{Effect, connect, effect};
-use lull_control::{Coalescing, Got, NicId, Setting};
+use lull_control::{ApplyOutcome, Coalescing, NicId, Setting};
 use lull_host::drivers::ethtool::{self, Coalescing as Parameters};
 use lull_measure::Nanos;
 
@@ -49,12 +49,12 @@ fn wrapped() {
     let [shorter, got] = [4000, 10_000 - 8192].map(effect_of);
     let before = ethtool::get("eth0").unwrap();
     ethtool::set("eth0", &RX_10_MS).unwrap();
-    let asked = effect();
+    let applied = effect();
     let refused = Holding::try_start(&["coalescing=eth0:rx-usecs:9000"]).err().unwrap();
     ethtool::set("eth0", &before).unwrap();
     assert!(refused.contains("8191") && refused.contains("808"), "{refused}");
-    assert!((asked.mean_us / got.mean_us - 1.0).abs() < 0.25, "{asked:?} and {got:?}");
-    assert!(asked.mean_us * 1.5 < shorter.mean_us, "{asked:?} and {shorter:?}");
+    assert!((applied.mean_us / got.mean_us - 1.0).abs() < 0.25, "{applied:?} and {got:?}");
+    assert!(applied.mean_us * 1.5 < shorter.mean_us, "{applied:?} and {shorter:?}");
 }
 
 fn exact() {
@@ -85,7 +85,7 @@ fn steered() {
     let mut scene = Scene::new();
     for us in DELAYS_US {
         let wanted = Setting::Coalescing(NicId(0), Coalescing::Delay(Nanos::from_micros(us)));
-        assert_eq!(scene.set(wanted).got, Got::Done);
+        assert_eq!(scene.set(wanted).got, ApplyOutcome::Done);
         assert_eq!(ethtool::get("eth0").unwrap().rx_us.map(u64::from), Some(us));
     }
     drop(scene);

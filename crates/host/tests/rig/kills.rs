@@ -56,24 +56,24 @@ impl Knobs {
 
 struct Agent {
     process: Child,
-    said: Arc<Mutex<Vec<String>>>,
+    printed: Arc<Mutex<Vec<String>>>,
 }
 
 impl Agent {
     fn start(dir: &TempDir) -> Self {
         let dir = dir.path().to_str().unwrap();
         let mut process = roles::start("agent", &[&[dir], &REQUESTS[..]].concat());
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&said);
+        let printed = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&printed);
         let output = BufReader::new(process.stdout.take().unwrap());
         thread::spawn(move || {
             output.lines().map_while(Result::ok).for_each(|line| heard.lock().unwrap().push(line));
         });
-        Self { process, said }
+        Self { process, printed }
     }
 
     fn has_changed(&self) -> bool {
-        self.said.lock().unwrap().iter().any(|line| line == "changed")
+        self.printed.lock().unwrap().iter().any(|line| line == "changed")
     }
 
     fn wait_until_changed(&self) {
@@ -86,8 +86,8 @@ impl Agent {
     }
 
     fn kill_guard(&self) {
-        let said = self.said.lock().unwrap();
-        let guard = said.iter().rev().find_map(|line| line.strip_prefix("guard ")?.parse().ok());
+        let printed = self.printed.lock().unwrap();
+        let guard = printed.iter().rev().find_map(|line| line.strip_prefix("guard ")?.parse().ok());
         if let Some(pid) = guard.and_then(Pid::from_raw) {
             // It may have ended already.
             let _ = kill_process(pid, Signal::KILL);

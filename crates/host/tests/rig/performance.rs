@@ -4,7 +4,7 @@
 use crate::Tests;
 use crate::hold::Holding;
 use crate::scene::{EPOCH, Scene, at, policy, policy_dir, read, wait_for, write};
-use lull_control::{Got, Plant};
+use lull_control::{ApplyOutcome, Plant};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -58,9 +58,9 @@ fn ends() {
     let domain = scene.plant.machine().domains[0].clone();
     assert!(domain.continuous);
     let (lowest, highest) = (domain.steps[0], domain.steps[1]);
-    for (mhz, came) in [(1, lowest), (99_999, highest)] {
-        let Got::Clamped { to, .. } = scene.set(at(0, mhz)).got else { panic!("{mhz}") };
-        assert_eq!(to, at(0, came.0 / 1_000_000));
+    for (mhz, granted) in [(1, lowest), (99_999, highest)] {
+        let ApplyOutcome::Clamped { to, .. } = scene.set(at(0, mhz)).got else { panic!("{mhz}") };
+        assert_eq!(to, at(0, granted.0 / 1_000_000));
     }
 }
 

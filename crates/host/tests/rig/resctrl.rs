@@ -2,7 +2,7 @@
 
 use crate::Tests;
 use crate::scene::{APP, EPOCH, Scene, read, write};
-use lull_control::{Capability, Got, Plant, Setting, WayMask};
+use lull_control::{ApplyOutcome, Capability, Plant, Setting, WayMask};
 use lull_measure::catalogue::{CACHE_OCCUPANCY, MEMORY_BANDWIDTH};
 use std::fs;
 use std::path::Path;
@@ -46,7 +46,7 @@ fn ways() {
     assert!(machine.capabilities.has(Capability::CacheWays));
     let all = u64::from_str_radix(&read(format!("{TOP}/info/L3/cbm_mask")), 16).unwrap();
     assert_eq!(machine.cache.as_ref().unwrap().ways, all.count_ones());
-    assert_eq!(scene.set(cache_ways(0x3)).got, Got::Done);
+    assert_eq!(scene.set(cache_ways(0x3)).got, ApplyOutcome::Done);
     assert!(values(OURS, "L3").iter().all(|mask| mask == "3"));
     let tasks: Vec<_> = read(format!("{OURS}/tasks")).lines().map(str::to_owned).collect();
     let threads = fs::read_dir(format!("/proc/{}/task", scene.app.id())).unwrap().count();
@@ -59,7 +59,7 @@ fn ways() {
     assert_eq!(seen.apps[0].readings.get(MEMORY_BANDWIDTH), Ok(0.0));
     let _ = scene.plant.restore();
     assert!(!Path::new(OURS).exists());
-    assert_eq!(scene.set(cache_ways(0x3)).got, Got::Done, "and once more");
+    assert_eq!(scene.set(cache_ways(0x3)).got, ApplyOutcome::Done, "and once more");
 }
 
 fn masks() {
@@ -79,7 +79,7 @@ fn both() {
     let mut scene = Scene::new();
     let before = values(TOP, "L3");
     assert_eq!(before.len(), 2);
-    assert_eq!(scene.set(cache_ways(0x3c)).got, Got::Done);
+    assert_eq!(scene.set(cache_ways(0x3c)).got, ApplyOutcome::Done);
     assert_eq!(values(OURS, "L3"), ["3c", "3c"]);
     assert!(scene.plant.observe(EPOCH).unwrap().foreign.is_empty());
     let _ = scene.plant.restore();
@@ -100,7 +100,7 @@ fn second() {
 
 fn sparse() {
     let mut scene = Scene::new();
-    assert_eq!(scene.set(cache_ways(0b101)).got, Got::Done);
+    assert_eq!(scene.set(cache_ways(0b101)).got, ApplyOutcome::Done);
     assert!(values(OURS, "L3").iter().all(|mask| mask == "5"));
 }
 
@@ -110,7 +110,7 @@ fn bandwidth() {
     let full: u64 = values(TOP, "MB")[0].parse().unwrap();
     let share = |percent| Setting::MemoryBandwidth(APP, percent);
     for percent in [50, 25, 100] {
-        assert_eq!(scene.set(share(percent)).got, Got::Done);
+        assert_eq!(scene.set(share(percent)).got, ApplyOutcome::Done);
         let wanted = (full * u64::from(percent) / 100).to_string();
         assert!(values(OURS, "MB").iter().all(|value| *value == wanted), "{percent} of {full}");
         assert!(scene.plant.settings().contains(&share(percent)));

@@ -40,10 +40,10 @@ pub(crate) fn start(role: &str, args: &[&str]) -> Child {
 /// A serving process. Arguments: the number of threads, the file with their pause, and the socket
 /// and name of the app unless an agent has set them.
 fn be_serving(args: &[String]) -> ! {
-    let told = |at: usize, name: &str| {
+    let printed = |at: usize, name: &str| {
         args.get(at).cloned().unwrap_or_else(|| std::env::var(name).unwrap())
     };
-    let (socket, app) = (told(2, "LULL_SOCKET"), told(3, "LULL_APP"));
+    let (socket, app) = (printed(2, "LULL_SOCKET"), printed(3, "LULL_APP"));
     let threads = args[0].parse().unwrap();
     crate::workload::serve(threads, Path::new(&args[1]), (Path::new(&socket), &app))
 }

@@ -1,7 +1,7 @@
 //! A plant in the guest with one app, and the guest's files.
 
 use crate::roles;
-use lull_control::{AppId, AppSpec, DomainId, Got, Outcome, Plant, Setting};
+use lull_control::{AppId, AppSpec, ApplyOutcome, DomainId, Outcome, Plant, Setting};
 use lull_host::apps::{AppHandle, Target};
 use lull_host::drivers::cpufreq::PolicyState;
 use lull_host::gauges::energy::PowerModel;
@@ -62,7 +62,7 @@ impl Scene {
 
     pub(crate) fn why_not(&mut self, setting: Setting) -> String {
         match self.set(setting).got {
-            Got::Refused { why } => why,
+            ApplyOutcome::Refused { why } => why,
             other => panic!("not refused: {other:?}"),
         }
     }

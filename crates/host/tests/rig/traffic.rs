@@ -10,7 +10,7 @@ use crate::background::BackgroundThread;
 use crate::hold::Holding;
 use crate::scene::{EPOCH, Scene, read, wait_for, write};
 use crate::workload::{Push, now};
-use lull_control::{Coalescing, Got, NicId, Plant, Setting};
+use lull_control::{ApplyOutcome, Coalescing, NicId, Plant, Setting};
 use lull_host::drivers::ethtool;
 use lull_host::sys::sched::{SchedState, set_scheduling};
 use lull_measure::{Latency, Nanos};
@@ -190,7 +190,7 @@ fn steered() {
     let mut scene = Scene::new();
     let mut at = |us: u64| {
         let wanted = Setting::Coalescing(NicId(0), Coalescing::Delay(Nanos::from_micros(us)));
-        assert_eq!(scene.set(wanted).got, Got::Done);
+        assert_eq!(scene.set(wanted).got, ApplyOutcome::Done);
         assert_eq!(ethtool::get("eth0").unwrap().rx_us.map(u64::from), Some(us));
         effect()
     };
@@ -208,7 +208,9 @@ fn rounded() {
     let mut scene = Scene::new();
     let delay = |us: u64| Setting::Coalescing(NicId(0), Coalescing::Delay(Nanos::from_micros(us)));
     // The driver keeps a multiple of four interrupts per second: 1108 and not 1111.
-    let Got::Clamped { to, .. } = scene.set(delay(900)).got else { panic!("900 us is not kept") };
+    let ApplyOutcome::Clamped { to, .. } = scene.set(delay(900)).got else {
+        panic!("900 us is not kept")
+    };
     assert_eq!(to, delay(902));
     assert!(scene.plant.observe(EPOCH).unwrap().foreign.is_empty());
     assert_eq!(ethtool::get("eth0").unwrap().rx_us, Some(902));

@@ -162,8 +162,8 @@ fn used_by_run(mut setup: Setup, found: &Value) {
     setup.lull.start("run", &[]);
     setup.lull.wait_for("what was found", || wanted.is(&Turned::now().place()));
     setup.lull.stop();
-    let said = setup.lull.stderr_text();
-    assert!(said.contains("1 settings for `heard` are known"), "{said}");
+    let shown = setup.lull.stderr_text();
+    assert!(shown.contains("1 settings for `heard` are known"), "{shown}");
     setup.assert_as_before();
 }
 
@@ -172,8 +172,8 @@ fn by_itself() {
     let watcher = watcher();
     setup.lull.start("run", &[]);
     let err = setup.lull.path("err");
-    let said = || std::fs::read_to_string(&err).unwrap_or_default();
-    setup.lull.wait_for("the end of a search", || said().contains("found in 8 trials"));
+    let shown = || std::fs::read_to_string(&err).unwrap_or_default();
+    setup.lull.wait_for("the end of a search", || shown().contains("found in 8 trials"));
     setup.lull.stop();
     let seen = watcher.end();
     println!("{}", setup.lull.stderr_text());

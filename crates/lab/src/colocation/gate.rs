@@ -127,7 +127,7 @@ impl GateKeeper {
             None => Site::new(&objectives, cores),
             // The controller is built as an agent builds it, counting all cores.
             Some(server) => Site {
-                asked: &server.objectives,
+                server_objectives: &server.objectives,
                 workers: server.workers,
                 is_live: true,
                 ..Site::new(&objectives, model.cores.into())

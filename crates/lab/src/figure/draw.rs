@@ -1,7 +1,7 @@
 //! Drawing: title, legend, axes, curves.
 
 use super::scale::{Scale, tick_text};
-use super::{Curve, Figure, Look, Mark, Point};
+use super::{Curve, CurveStyle, Figure, Mark, Point};
 use lull_measure::escape::visible;
 use plotters::chart::{ChartBuilder, ChartContext};
 use plotters::coord::Shift;
@@ -110,11 +110,11 @@ fn heading(area: &Area<'_>, figure: &Figure) -> Drawn {
     let mut left = 22;
     for curve in named(figure) {
         let (number, colour) = (curve.style, colour(curve.style));
-        if !matches!(curve.look, Look::Dots | Look::Points) {
+        if !matches!(curve.look, CurveStyle::Dots | CurveStyle::Points) {
             let line = PathElement::new([(left - 6, 56), (left + 14, 56)], colour.stroke_width(2));
             area.draw(&line).map_err(failed)?;
         }
-        if matches!(curve.look, Look::Line | Look::Dots | Look::Points) {
+        if matches!(curve.look, CurveStyle::Line | CurveStyle::Dots | CurveStyle::Points) {
             marker(area, (left + 4, 56), number, curve.look)?;
         }
         area.draw(&Text::new(curve.name.clone(), (left + 22, 48), font(15))).map_err(failed)?;
@@ -165,17 +165,17 @@ fn draw_curve(chart: &Chart<'_, '_>, curve: &Curve) -> Drawn {
     let finite = |point: &&Point| point.x.is_finite() && point.y.is_finite();
     let points: Vec<_> = curve.points.iter().filter(finite).copied().collect();
     let path: Vec<_> = match curve.look {
-        Look::Steps => steps(&points),
-        Look::Line | Look::Trace | Look::Dots | Look::Points => {
+        CurveStyle::Steps => steps(&points),
+        CurveStyle::Line | CurveStyle::Trace | CurveStyle::Dots | CurveStyle::Points => {
             points.iter().map(|p| (p.x, p.y)).collect()
         }
     };
-    let width = if curve.look == Look::Line { 2 } else { 1 };
-    if !matches!(curve.look, Look::Dots | Look::Points) {
+    let width = if curve.look == CurveStyle::Line { 2 } else { 1 };
+    if !matches!(curve.look, CurveStyle::Dots | CurveStyle::Points) {
         let line = PathElement::new(path, colour(number).stroke_width(width));
         area.draw(&line).map_err(failed)?;
     }
-    if !matches!(curve.look, Look::Line | Look::Dots | Look::Points) {
+    if !matches!(curve.look, CurveStyle::Line | CurveStyle::Dots | CurveStyle::Points) {
         return Ok(());
     }
     for point in points {
@@ -202,9 +202,9 @@ fn steps(points: &[Point]) -> Vec<(f64, f64)> {
 }
 
 /// The curve's own marker: circle, square, triangle, cross in turn.
-fn marker(area: &Area<'_>, at: (i32, i32), number: usize, look: Look) -> Drawn {
+fn marker(area: &Area<'_>, at: (i32, i32), number: usize, look: CurveStyle) -> Drawn {
     let colour = colour(number);
-    let hollow = look == Look::Dots;
+    let hollow = look == CurveStyle::Dots;
     let style = || if hollow { colour.stroke_width(2) } else { ShapeStyle::from(&colour).filled() };
     let (x, y) = at;
     match number % 4 {
@@ -218,7 +218,7 @@ fn marker(area: &Area<'_>, at: (i32, i32), number: usize, look: Look) -> Drawn {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Axis, Figure, Look, Point};
+    use super::super::{Axis, CurveStyle, Figure, Point};
     use super::svg;
 
     fn figure() -> Figure {
@@ -227,8 +227,8 @@ mod tests {
             Point { x, y: x * x, interval: Some([x * x - 1.0, x * x + 1.0]) }
         });
         Figure::new("squares", Axis::log("x (s)"), Axis::linear("y (ms)"))
-            .with_curve("ours <&>", Look::Line, points.clone())
-            .with_curve("paper", Look::Dots, points)
+            .with_curve("ours <&>", CurveStyle::Line, points.clone())
+            .with_curve("paper", CurveStyle::Dots, points)
             .mark(20.0, "limit")
     }
 
@@ -252,6 +252,6 @@ mod tests {
     #[test]
     fn a_figure_without_points_can_be_drawn() {
         let empty = Figure::new("nothing", Axis::log("x"), Axis::linear("y"));
-        assert!(svg(&[empty.with_curve("none", Look::Line, [])]).is_ok());
+        assert!(svg(&[empty.with_curve("none", CurveStyle::Line, [])]).is_ok());
     }
 }

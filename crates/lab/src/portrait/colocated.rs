@@ -3,7 +3,7 @@
 
 use super::trace::{MetricCurve, follow};
 use super::{PortraitError, SEED};
-use crate::figure::{Axis, Figure, Look};
+use crate::figure::{Axis, CurveStyle, Figure};
 use crate::scenario::{Choice, Colocated, ColocatedFile};
 use lull_measure::Nanos;
 use lull_measure::catalogue::{APP_CORES, Metric, PROGRESS, TAIL_LATENCY};
@@ -48,9 +48,9 @@ pub(super) fn panels(policy: &str) -> Result<Vec<Figure>, PortraitError> {
             |metric: &'static Metric, factor, every| MetricCurve { metric, label, factor, every };
         if let Some((_, bound)) = spec.tail() {
             let over_bound = curve(TAIL_LATENCY, 1.0 / bound.as_secs_f64(), EVERY);
-            tails = trace.add_curve(tails, &spec.name, over_bound, Look::Trace);
+            tails = trace.add_curve(tails, &spec.name, over_bound, CurveStyle::Trace);
         }
-        cores = trace.add_curve(cores, &spec.name, curve(APP_CORES, 1.0, 2), Look::Steps);
+        cores = trace.add_curve(cores, &spec.name, curve(APP_CORES, 1.0, 2), CurveStyle::Steps);
     }
     let solo = scene.apps.last().and_then(|spec| spec.solo_per_s).unwrap_or(1.0);
     let progress =
@@ -60,6 +60,6 @@ pub(super) fn panels(policy: &str) -> Result<Vec<Figure>, PortraitError> {
         time(),
         Axis::linear("progress (%)").between(0.0, 100.0),
     );
-    let work = trace.add_curve(work, "stream", progress, Look::Trace);
+    let work = trace.add_curve(work, "stream", progress, CurveStyle::Trace);
     Ok(vec![tails.mark(1.0, "bound"), cores, work])
 }

@@ -2,7 +2,7 @@
 //! move up (`tl`).
 
 use super::{PortraitError, SEED};
-use crate::figure::{Axis, Figure, Look, Point};
+use crate::figure::{Axis, CurveStyle, Figure, Point};
 use crate::trial::estimate_of;
 use lull_measure::{Nanos, Percentile};
 use lull_policies::DISPATCHERS;
@@ -46,8 +46,8 @@ pub(super) fn panels(dispatcher: &str) -> Result<Vec<Figure>, PortraitError> {
     for name in if dispatcher == BESIDE { &both[..1] } else { &both[..] } {
         let curve = curve(name, &model, loads)?;
         let part = |at: usize| curve.iter().map(move |points| points[at]);
-        tails = tails.with_curve(*name, Look::Line, part(0));
-        power = power.with_curve(*name, Look::Line, part(1));
+        tails = tails.with_curve(*name, CurveStyle::Line, part(0));
+        power = power.with_curve(*name, CurveStyle::Line, part(1));
     }
     Ok(vec![tails.mark(BOUND.as_millis_f64(), "bound"), power])
 }

@@ -3,7 +3,7 @@
 
 use super::trace::{MetricCurve, follow};
 use super::{PortraitError, SEED};
-use crate::figure::{Axis, Figure, Look};
+use crate::figure::{Axis, CurveStyle, Figure};
 use lull_control::AppSpec;
 use lull_measure::catalogue::{CORE_FREQUENCY, POWER, TAIL_LATENCY};
 use lull_measure::{Nanos, Percentile};
@@ -29,10 +29,11 @@ pub(super) fn panels(policy: &str) -> Result<Vec<Figure>, PortraitError> {
         Axis::log("latency (ms)"),
     );
     let tails =
-        trace.add_curve(tails, "rubbos", curve(TAIL_LATENCY, "rubbos", 1e3, 4), Look::Trace);
+        trace.add_curve(tails, "rubbos", curve(TAIL_LATENCY, "rubbos", 1e3, 4), CurveStyle::Trace);
     let clock = Figure::new("Frequency", time(), Axis::linear("GHz").between(1.0, 2.4));
-    let clock = trace.add_curve(clock, "core 0", curve(CORE_FREQUENCY, "0", 1e-9, 1), Look::Steps);
+    let clock =
+        trace.add_curve(clock, "core 0", curve(CORE_FREQUENCY, "0", 1e-9, 1), CurveStyle::Steps);
     let power = Figure::new("Power, relative (C = 1)", time(), Axis::linear("power"));
-    let power = trace.add_curve(power, "power", curve(POWER, "", 1.0, 4), Look::Trace);
+    let power = trace.add_curve(power, "power", curve(POWER, "", 1.0, 4), CurveStyle::Trace);
     Ok(vec![tails.mark(BOUND.as_millis_f64(), "bound"), clock, power])
 }

@@ -2,7 +2,7 @@
 //! with more threads than cores, compared with the server alone (`open`).
 
 use super::{PortraitError, SEED};
-use crate::figure::{Axis, Figure, Look, Point};
+use crate::figure::{Axis, CurveStyle, Figure, Point};
 use crate::papers::socc_2025_reef::mongo_with_connections;
 use lull_control::Objective;
 use lull_measure::compliance::Patience;
@@ -107,7 +107,7 @@ pub(super) fn panels(admission: &str) -> Result<Vec<Figure>, PortraitError> {
         let empty = Figure::new(title, connections, axis);
         names.iter().zip(&all).fold(empty, |figure, (name, curve)| {
             let points = curve.iter().map(|(x, served)| Point::at(*x, value(served)));
-            figure.with_curve(*name, Look::Line, points)
+            figure.with_curve(*name, CurveStyle::Line, points)
         })
     };
     Ok(views(admission).map(panel).into())

@@ -3,7 +3,7 @@
 
 use super::trace::{MetricCurve, follow};
 use super::{PortraitError, SEED};
-use crate::figure::{Axis, Figure, Look};
+use crate::figure::{Axis, CurveStyle, Figure};
 use crate::server::ServerFile;
 use lull_measure::Nanos;
 use lull_measure::catalogue::{CORE_FREQUENCY, POWER, TAIL_LATENCY};
@@ -38,11 +38,12 @@ pub(super) fn panels(policy: &str) -> Result<Vec<Figure>, PortraitError> {
     let title = format!("{policy}: p99 latency of memcached at 100,000 requests/s");
     let tails = Figure::new(title, time(), Axis::log("latency (us)"));
     let name = scenario.app.name.as_str();
-    let tails = trace.add_curve(tails, name, curve(TAIL_LATENCY, name, 1e6, 1), Look::Trace);
+    let tails = trace.add_curve(tails, name, curve(TAIL_LATENCY, name, 1e6, 1), CurveStyle::Trace);
     let clock = Figure::new("Frequency of core 0", time(), Axis::linear("GHz").between(1.0, 3.0));
-    let clock = trace.add_curve(clock, "core 0", curve(CORE_FREQUENCY, "0", 1e-9, 1), Look::Steps);
+    let clock =
+        trace.add_curve(clock, "core 0", curve(CORE_FREQUENCY, "0", 1e-9, 1), CurveStyle::Steps);
     let power = Figure::new("Power", time(), Axis::linear("power (W)"));
-    let power = trace.add_curve(power, "power", curve(POWER, "", 1.0, 1), Look::Trace);
+    let power = trace.add_curve(power, "power", curve(POWER, "", 1.0, 1), CurveStyle::Trace);
     let bound = scenario.app.tail().map_or(Nanos::ZERO, |(_, bound)| bound);
     Ok(vec![tails.mark(bound.as_micros_f64(), "bound"), clock, power])
 }

@@ -1,7 +1,7 @@
 //! The actions of a policy over time on a plant, as curves.
 
 use super::{PortraitError, SEED};
-use crate::figure::{Figure, Look, Point};
+use crate::figure::{CurveStyle, Figure, Point};
 use crate::trial::rules;
 use lull_control::{ControlLoop, Controller, Plant, Rng, samples};
 use lull_measure::Nanos;
@@ -31,7 +31,7 @@ pub(super) fn follow<P: Plant>(
     for _ in 0..count {
         let turn = control.turn()?;
         let (apps, state) = (control.plant().apps(), control.controller().state());
-        let all = samples(apps, state, &turn.seen, &turn.standing);
+        let all = samples(apps, state, &turn.seen, &turn.assessment);
         epochs.push((turn.seen.time.as_secs_f64(), all));
     }
     Ok(Trace { epochs })
@@ -50,7 +50,7 @@ pub(super) struct MetricCurve<'a> {
 impl Trace {
     /// The values of a metric over time: one point for every `every` epochs, which is their
     /// mean, or their first value for step curves, because half a core does not exist.
-    fn points(&self, source: MetricCurve<'_>, look: Look) -> Vec<Point> {
+    fn points(&self, source: MetricCurve<'_>, look: CurveStyle) -> Vec<Point> {
         let value = |all: &[Sample]| {
             let own = all
                 .iter()
@@ -60,7 +60,7 @@ impl Trace {
         let point = |chunk: &[(f64, Vec<Sample>)]| {
             let known: Vec<f64> = chunk.iter().filter_map(|(_, all)| value(all)).collect();
             let mean = known.iter().sum::<f64>() / known.len() as f64;
-            let shown = if look == Look::Steps { *known.first()? } else { mean };
+            let shown = if look == CurveStyle::Steps { *known.first()? } else { mean };
             shown.is_finite().then(|| Point::at(chunk[0].0, round(source.factor * shown)))
         };
         self.epochs.chunks(source.every).filter_map(point).collect()
@@ -72,7 +72,7 @@ impl Trace {
         figure: Figure,
         name: &str,
         source: MetricCurve<'_>,
-        look: Look,
+        look: CurveStyle,
     ) -> Figure {
         let points = self.points(source, look);
         if points.is_empty() { figure } else { figure.with_curve(name, look, points) }

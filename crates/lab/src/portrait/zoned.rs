@@ -2,7 +2,7 @@
 //! best-effort throughput with its floor, and compliance with objectives.
 
 use super::{PortraitError, SEED};
-use crate::figure::{Axis, Figure, Look, Point};
+use crate::figure::{Axis, CurveStyle, Figure, Point};
 use crate::papers::socc_2025_reef::qoswc::{FLOOR_PER_S, PORTRAIT_CHANGE_S, portrait};
 use crate::papers::socc_2025_reef::steered::ObservedSecond;
 
@@ -24,13 +24,13 @@ pub(super) fn panels(policy: &'static str) -> Result<Vec<Figure>, PortraitError>
     let title = format!("{policy}: cores by zone, promises tightened at {PORTRAIT_CHANGE_S} s");
     Ok(vec![
         figure(title, "cores")
-            .with_curve("promised connections (hot)", Look::Line, points(|look| look.hot))
-            .with_curve("best effort alone (warm)", Look::Line, points(|look| look.warm)),
+            .with_curve("promised connections (hot)", CurveStyle::Line, points(|look| look.hot))
+            .with_curve("best effort alone (warm)", CurveStyle::Line, points(|look| look.warm)),
         figure("Best effort".to_owned(), "queries/s")
-            .with_curve("answered", Look::Line, points(|look| look.best_effort))
-            .with_curve("floor", Look::Line, level(FLOOR_PER_S)),
+            .with_curve("answered", CurveStyle::Line, points(|look| look.best_effort))
+            .with_curve("floor", CurveStyle::Line, level(FLOOR_PER_S)),
         figure("Late answers over those allowed, worst class".to_owned(), "1")
-            .with_curve("late", Look::Line, points(|look| look.worst))
-            .with_curve("allowed", Look::Line, level(1.0)),
+            .with_curve("late", CurveStyle::Line, points(|look| look.worst))
+            .with_curve("allowed", CurveStyle::Line, level(1.0)),
     ])
 }

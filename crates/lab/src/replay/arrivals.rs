@@ -1,6 +1,6 @@
 //! Arrivals as recorded: the rate of every epoch, and the irregularity of gaps.
 
-use super::recording::Moment;
+use super::recording::RecordedEpoch;
 use lull_measure::{Nanos, RequestSample};
 use lull_sim::machine::LoadStep;
 use lull_workload::arrivals::Process;
@@ -17,7 +17,7 @@ const PROMPT: f64 = 0.1;
 
 /// The load of an app over these epochs, from zero on: a step an epoch.
 pub(super) fn load<'a>(
-    epochs: impl Iterator<Item = &'a Moment>,
+    epochs: impl Iterator<Item = &'a RecordedEpoch>,
     app: usize,
 ) -> (Vec<LoadStep>, Nanos) {
     let mut from = Nanos::ZERO;
@@ -74,7 +74,7 @@ pub(super) fn process(cv2: Option<f64>) -> Process {
 
 #[cfg(test)]
 mod tests {
-    use super::super::recording::AppMoment;
+    use super::super::recording::RecordedAppEpoch;
     use super::*;
     use lull_measure::SampledRequest;
     use lull_workload::arrivals::{Arrivals, Schedule};
@@ -113,12 +113,15 @@ mod tests {
     #[test]
     fn every_epoch_keeps_its_rate_and_all_together_their_number() {
         let rates = [800.0, 0.0, 1600.0, 20.0, 3_000.0];
-        let moment = |rate: &f64| Moment {
+        let moment = |rate: &f64| RecordedEpoch {
             length: Nanos::from_millis(500),
-            apps: vec![AppMoment { offered_per_s: Some(*rate), ..AppMoment::default() }],
+            apps: vec![RecordedAppEpoch {
+                offered_per_s: Some(*rate),
+                ..RecordedAppEpoch::default()
+            }],
             busy_cores: None,
         };
-        let epochs: Vec<Moment> = rates.iter().map(moment).collect();
+        let epochs: Vec<RecordedEpoch> = rates.iter().map(moment).collect();
         let (steps, end) = load(epochs.iter(), 0);
         assert_eq!(end, Nanos::from_millis(2_500));
         let points: Vec<_> =

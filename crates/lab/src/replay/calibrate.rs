@@ -79,7 +79,7 @@ struct Allowance {
 
 impl Allowance {
     /// Whether another round is useless after these errors.
-    fn is_vain(self, errors: &[f64]) -> bool {
+    fn cannot_improve(self, errors: &[f64]) -> bool {
         let least = errors.iter().copied().fold(f64::INFINITY, f64::min);
         match errors {
             [] => false,
@@ -143,7 +143,7 @@ impl Replay<'_> {
         let mut best: Option<Candidate> = None;
         let mut errors = Vec::new();
         for _ in 0..allowed.rounds {
-            if allowed.is_vain(&errors) {
+            if allowed.cannot_improve(&errors) {
                 progress.step();
                 continue;
             }
@@ -264,12 +264,12 @@ mod tests {
     #[test]
     fn who_is_far_behind_and_gains_no_more_is_given_up() {
         let allowed = Allowance { rounds: ROUNDS, beat: 0.1 };
-        assert!(!allowed.is_vain(&[]) && !allowed.is_vain(&[0.29]));
-        assert!(allowed.is_vain(&[0.31]), "too far for one round");
-        assert!(!allowed.is_vain(&[0.3, 0.2]), "it still falls");
-        assert!(allowed.is_vain(&[0.3, 0.2, 0.19]));
-        assert!(!allowed.is_vain(&[0.104, 0.119]), "near enough for chance");
+        assert!(!allowed.cannot_improve(&[]) && !allowed.cannot_improve(&[0.29]));
+        assert!(allowed.cannot_improve(&[0.31]), "too far for one round");
+        assert!(!allowed.cannot_improve(&[0.3, 0.2]), "it still falls");
+        assert!(allowed.cannot_improve(&[0.3, 0.2, 0.19]));
+        assert!(!allowed.cannot_improve(&[0.104, 0.119]), "near enough for chance");
         let usual = Allowance { beat: f64::INFINITY, ..allowed };
-        assert!(!usual.is_vain(&[9.0]) && !usual.is_vain(&[9.0, 9.0]));
+        assert!(!usual.cannot_improve(&[9.0]) && !usual.cannot_improve(&[9.0, 9.0]));
     }
 }

@@ -70,7 +70,12 @@ pub(super) fn withhold(outcome: &mut Outcome, recording: &Recording, error: f64)
         for at in &latencies {
             let Some(range) = governed(outcome, policy, *at) else { continue };
             let quantity = &outcome.quantities[*at];
-            outcome.notices.push(sentence(&outcome.policies[policy].label, quantity, range, error));
+            outcome.notices.push(describe_demand(
+                &outcome.policies[policy].label,
+                quantity,
+                range,
+                error,
+            ));
             let figure = &mut outcome.policies[policy];
             figure.values[*at].fill(f64::NAN);
         }
@@ -98,7 +103,7 @@ fn governed(outcome: &Outcome, policy: usize, at: usize) -> Option<[f64; 2]> {
     (high > GOVERNED * low).then_some([low, high])
 }
 
-fn sentence(policy: &str, quantity: &Quantity, [low, high]: [f64; 2], error: f64) -> String {
+fn describe_demand(policy: &str, quantity: &Quantity, [low, high]: [f64; 2], error: f64) -> String {
     format!(
         "policy `{policy}`: {} is not predicted: near saturation the answer is the error of the \
          demand. What requests demand is known to {:.0} %, and within that it is anything from \
@@ -143,7 +148,7 @@ mod tests {
     #[test]
     fn the_sentence_names_policy_figure_and_range() {
         let quantity = figure_of("p95", Some("server"), "p95 latency", "ms");
-        let text = sentence("even", &quantity, [2.0, 9.5], 0.05);
+        let text = describe_demand("even", &quantity, [2.0, 9.5], 0.05);
         for words in ["`even`", "server: p95 latency", "to 5 %", "2.000 to 9.500 ms"] {
             assert!(text.contains(words), "{words}: {text}");
         }

@@ -7,7 +7,7 @@
 //! policy does not show what an app would do with other ways or less bandwidth.
 
 use super::arrivals::{irregularity, load, process};
-use super::recording::{Moment, Recording};
+use super::recording::{RecordedEpoch, Recording};
 use super::tally::Tally;
 use lull_control::AppSpec;
 use lull_measure::{Hertz, Nanos};
@@ -153,7 +153,7 @@ impl Fit {
         &self,
         recording: &Recording,
         known: &Known,
-        epochs: &(impl Iterator<Item = &'a Moment> + Clone),
+        epochs: &(impl Iterator<Item = &'a RecordedEpoch> + Clone),
     ) -> (MachineModel, Nanos) {
         let mut end = Nanos::ZERO;
         let mut app = Vec::new();

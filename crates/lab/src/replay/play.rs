@@ -1,7 +1,7 @@
 //! Runs a policy on the model of a recorded machine.
 
 use super::model::{Fit, Known, simulated_specs};
-use super::recording::{Moment, Recording, Unfit};
+use super::recording::{RecordedEpoch, Recording, Unfit};
 use super::tally::{AppEpoch, Tally};
 use super::windows::{Cut, Part};
 use super::{Effort, Replay};
@@ -126,7 +126,7 @@ impl<'a> Replay<'a> {
         Ok(tally)
     }
 
-    fn moment(&self, part: &Part, at: usize) -> &Moment {
+    fn moment(&self, part: &Part, at: usize) -> &RecordedEpoch {
         &self.recording.blocks[part.block][at]
     }
 
@@ -163,7 +163,7 @@ impl<'a> Replay<'a> {
 fn epochs_of<'r>(
     recording: &'r Recording,
     part: &Part,
-) -> impl Iterator<Item = &'r Moment> + Clone {
+) -> impl Iterator<Item = &'r RecordedEpoch> + Clone {
     let block = &recording.blocks[part.block];
     part.lead.iter().chain(&part.counted).map(move |at| &block[*at])
 }

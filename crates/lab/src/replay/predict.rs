@@ -27,7 +27,7 @@ pub struct Reproduction {
     pub demand_error: f64,
     /// Indexed by quantity, then replication.
     values: Vec<Vec<f64>>,
-    doubts: Vec<String>,
+    warnings: Vec<String>,
 }
 
 impl Reproduction {
@@ -55,7 +55,7 @@ impl Replay<'_> {
         let (specs, importance) = (&self.recording.apps, self.recording.rules.importance);
         let replications = self.effort.replications;
         progress.expect(replications);
-        let (values, doubts) = self.replicate(fit, &self.recorded, replications, progress)?;
+        let (values, warnings) = self.replicate(fit, &self.recorded, replications, progress)?;
         let measured = self.recorded_of(self.cut(), 0..replications.min(self.cut().every));
         let cores = self.recording.machine.cores.len();
         let reproduced = figures(specs).into_iter().zip(&values).map(|(figure, values)| {
@@ -69,7 +69,7 @@ impl Replay<'_> {
         let figures: Vec<Reproduced> = reproduced.collect();
         let share = self.cut().share(replications);
         let demand_error = demand::error(self.recording, &figures);
-        Ok(Reproduction { figures, share, demand_error, values, doubts })
+        Ok(Reproduction { figures, share, demand_error, values, warnings })
     }
 
     /// Plays other policies on the same requests, and some of them again with
@@ -100,11 +100,11 @@ impl Replay<'_> {
         };
         let label = format!("{} (recorded)", self.recorded.policy.name());
         let mut policies = vec![outcome(&self.recorded, label, reproduction.values.clone())?];
-        let mut notices = reproduction.doubts.clone();
+        let mut notices = reproduction.warnings.clone();
         for steered in others {
-            let (values, doubts) = self.replicate(fit, steered, replications, progress)?;
+            let (values, warnings) = self.replicate(fit, steered, replications, progress)?;
             policies.push(outcome(steered, steered.policy.name().to_owned(), values)?);
-            notices.extend(doubts);
+            notices.extend(warnings);
         }
         let span: f64 = self.recorded_of(self.cut(), 0..1).span_s;
         let figures = figures(&self.recording.apps);
@@ -142,24 +142,24 @@ impl Replay<'_> {
             played.iter().map(|tally| figure.value(tally, &self.specs, importance)).collect()
         };
         let values = figures(&self.specs).into_iter().map(values).collect();
-        Ok((values, self.doubts(steered.policy.name(), &played)))
+        Ok((values, self.warnings(steered.policy.name(), &played)))
     }
 
     /// Apps that do not keep up: their figures grow with the length of the run.
-    fn doubts(&self, policy: &str, played: &[Tally]) -> Vec<String> {
-        let mut doubts = Vec::new();
+    fn warnings(&self, policy: &str, played: &[Tally]) -> Vec<String> {
+        let mut warnings = Vec::new();
         for (at, spec) in self.recording.apps.iter().enumerate() {
             let left: u64 = played.iter().map(|tally| tally.apps[at].outstanding).sum();
-            let came: f64 = played.iter().map(|tally| tally.apps[at].offered).sum();
-            if spec.is_latency_critical() && left as f64 > UNANSWERED * came {
-                doubts.push(format!(
+            let arrivals: f64 = played.iter().map(|tally| tally.apps[at].offered).sum();
+            if spec.is_latency_critical() && left as f64 > UNANSWERED * arrivals {
+                warnings.push(format!(
                     "policy `{policy}`: {:.1} % of the requests of `{}` were not answered before \
                      the end: it does not keep up, and its latencies grow with the run",
-                    100.0 * left as f64 / came,
+                    100.0 * left as f64 / arrivals,
                     spec.name
                 ));
             }
         }
-        doubts
+        warnings
     }
 }

@@ -16,7 +16,7 @@ pub struct Recording {
     /// How epochs were paced.
     pub epoch: EpochRule,
     /// Blocks of epochs; the policy restarted at the begin of each.
-    pub blocks: Vec<Vec<Moment>>,
+    pub blocks: Vec<Vec<RecordedEpoch>>,
     /// Time at the beginning of every block that is not counted.
     pub skip: Nanos,
     /// Indexed by app: the distribution of the gaps of its clients, if they ran on the same
@@ -26,18 +26,18 @@ pub struct Recording {
 
 /// One epoch.
 #[derive(Debug, Clone, Default)]
-pub struct Moment {
+pub struct RecordedEpoch {
     /// Its length as it was.
     pub length: Nanos,
     /// Indexed by app.
-    pub apps: Vec<AppMoment>,
+    pub apps: Vec<RecordedAppEpoch>,
     /// Busy time of the machine's cores over the epoch's length, all processes included.
     pub busy_cores: Option<f64>,
 }
 
 /// One epoch of one app.
 #[derive(Debug, Clone, Default)]
-pub struct AppMoment {
+pub struct RecordedAppEpoch {
     /// Latencies of all requests answered.
     pub latency: Option<Latency>,
     /// Requests due, per second.
@@ -141,9 +141,9 @@ impl Recording {
     }
 
     /// Returns how many epochs of a block belong to its beginning.
-    pub(super) fn lead(&self, block: &[Moment]) -> usize {
+    pub(super) fn lead(&self, block: &[RecordedEpoch]) -> usize {
         let mut elapsed = Nanos::ZERO;
-        let begins = |moment: &Moment| {
+        let begins = |moment: &RecordedEpoch| {
             let is_lead = elapsed < self.skip;
             elapsed += moment.length;
             is_lead
@@ -153,7 +153,7 @@ impl Recording {
     }
 
     /// The epochs that count, in order.
-    pub(super) fn counted(&self) -> impl Iterator<Item = &Moment> + Clone {
+    pub(super) fn counted(&self) -> impl Iterator<Item = &RecordedEpoch> + Clone {
         self.blocks.iter().flat_map(|block| &block[self.lead(block)..])
     }
 }

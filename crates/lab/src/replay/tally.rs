@@ -1,6 +1,6 @@
 //! Sums over epochs, recorded or simulated.
 
-use super::recording::{Moment, Recording};
+use super::recording::{RecordedEpoch, Recording};
 use lull_control::AppSpec;
 use lull_measure::entropy::{
     BeReading, LcReading, RelativeImportance, SystemEntropy, system_entropy,
@@ -71,7 +71,7 @@ impl Tally {
     /// The sums over these recorded epochs.
     pub(super) fn recorded<'a>(
         recording: &Recording,
-        epochs: impl Iterator<Item = &'a Moment>,
+        epochs: impl Iterator<Item = &'a RecordedEpoch>,
     ) -> Self {
         let mut tally = Self::default();
         for moment in epochs {

@@ -6,7 +6,7 @@
 //! joined, so that the policy continues from one to the next; before them comes
 //! the block's own beginning, which is not counted.
 
-use super::recording::{Moment, Recording};
+use super::recording::{RecordedEpoch, Recording};
 
 /// Epochs of a window: ten seconds at the usual half second, in which most
 /// policies settle after a jump of the load.
@@ -81,14 +81,14 @@ pub(super) fn windows(recording: &Recording) -> Vec<(usize, std::ops::Range<usiz
 }
 
 /// Requests of all apps that were due in an epoch.
-pub(super) fn requests_of(moment: &Moment) -> f64 {
+pub(super) fn requests_of(moment: &RecordedEpoch) -> f64 {
     let rates = moment.apps.iter().filter_map(|app| app.offered_per_s);
     rates.sum::<f64>() * moment.length.as_secs_f64()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::recording::AppMoment;
+    use super::super::recording::RecordedAppEpoch;
     use super::*;
     use crate::trial::rules;
     use lull_control::{AppSpec, EpochRule, Plant};
@@ -100,8 +100,8 @@ mod tests {
 
     /// Blocks of this many epochs, at 100 requests an epoch, of which two are skipped.
     fn recording(blocks: &[usize]) -> Recording {
-        let app = AppMoment { offered_per_s: Some(200.0), ..AppMoment::default() };
-        let moment = Moment { length: EPOCH, apps: vec![app], busy_cores: None };
+        let app = RecordedAppEpoch { offered_per_s: Some(200.0), ..RecordedAppEpoch::default() };
+        let moment = RecordedEpoch { length: EPOCH, apps: vec![app], busy_cores: None };
         let model = MachineModel {
             app: vec![MachineApp::new("any", 1, Activity::Endless)],
             ..MachineModel::plain("any", 1, lull_measure::Hertz(1))

@@ -2,7 +2,7 @@
 
 use super::choice::Labelled;
 use super::file::PrecisionSection;
-use super::{Quantity, Scenario, Variant, Wanted, Wrong};
+use super::{InvalidKey, Quantity, Scenario, Variant, Wanted};
 use crate::backlog::pieces;
 use crate::trial::CheckError;
 use lull_control::EpochRule;
@@ -27,7 +27,7 @@ const LONGEST: Nanos = Nanos::from_secs(315_360_000);
 
 impl Scenario {
     /// Checks the sections together, and adds notices about doubtful values.
-    pub(super) fn check(&mut self, bounded: bool) -> Result<(), Wrong> {
+    pub(super) fn check(&mut self, bounded: bool) -> Result<(), InvalidKey> {
         self.check_run()?;
         self.check_events(self.span(), "run.length")?;
         for variant in &self.variants {
@@ -41,12 +41,12 @@ impl Scenario {
         Ok(())
     }
 
-    fn check_run(&self) -> Result<(), Wrong> {
+    fn check_run(&self) -> Result<(), InvalidKey> {
         self.size(&self.quantities()).check(self.precision.as_ref())
     }
 
     /// The precision to reach, with its figure found.
-    pub(super) fn wanted(&self, written: &PrecisionSection) -> Result<Wanted, Wrong> {
+    pub(super) fn wanted(&self, written: &PrecisionSection) -> Result<Wanted, InvalidKey> {
         self.size(&self.quantities()).wanted(written)
     }
 
@@ -65,7 +65,7 @@ impl Scenario {
     }
 
     /// Rejects a replication that would exceed its bound on events.
-    pub(super) fn check_events(&self, span: Nanos, key: &str) -> Result<(), Wrong> {
+    pub(super) fn check_events(&self, span: Nanos, key: &str) -> Result<(), InvalidKey> {
         check_events(&self.model, span, key)
     }
 
@@ -78,15 +78,15 @@ impl Scenario {
         long.then(|| format!("long: up to {events:.1e} events in all; some 1e7 a second and core"))
     }
 
-    fn check_turns(&self, variant: &Variant) -> Result<(), Wrong> {
+    fn check_turns(&self, variant: &Variant) -> Result<(), InvalidKey> {
         let plants = self.trial(variant).plants().len();
         check_turns(&variant.control.epoch, plants, self.span())
-            .map_err(|wrong| Wrong::at(variant.key_of(&wrong.key), wrong.message))
+            .map_err(|wrong| InvalidKey::at(variant.key_of(&wrong.key), wrong.message))
     }
 
-    fn check_policy(&self, variant: &Variant) -> Result<(), Wrong> {
+    fn check_policy(&self, variant: &Variant) -> Result<(), InvalidKey> {
         let wrong = |error| match error {
-            CheckError::Failure(failure) => Wrong::at(variant.key_of(""), failure.to_string()),
+            CheckError::Failure(failure) => InvalidKey::at(variant.key_of(""), failure.to_string()),
             CheckError::Policy(_, error) => variant.policy_error(error),
         };
         self.trial(variant).check().map_err(wrong)
@@ -95,7 +95,7 @@ impl Scenario {
 
 /// Rejects epochs so short that a replication would take more decisions than are simulated. The
 /// key is the one below the policy.
-fn check_turns(rule: &EpochRule, plants: usize, span: Nanos) -> Result<(), Wrong> {
+fn check_turns(rule: &EpochRule, plants: usize, span: Nanos) -> Result<(), InvalidKey> {
     let (epoch, key) = shortest(rule);
     let turns = plants as f64 * span.as_secs_f64() / epoch.as_secs_f64();
     if turns <= TURNS {
@@ -105,7 +105,7 @@ fn check_turns(rule: &EpochRule, plants: usize, span: Nanos) -> Result<(), Wrong
         "epochs of {epoch} on {plants} servers make {turns:.1e} decisions in a replication, at \
          most {TURNS:.0e} are taken: make the epoch longer or the run shorter"
     );
-    Err(Wrong::at(key, message))
+    Err(InvalidKey::at(key, message))
 }
 
 /// Rejects epochs of one machine that are too short for a replication of this span, or longer
@@ -116,14 +116,14 @@ pub(super) fn check_epoch(
     span: Nanos,
     counted: Nanos,
     counted_key: &str,
-) -> Result<(), Wrong> {
+) -> Result<(), InvalidKey> {
     let (epoch, key) = shortest(rule);
     if epoch > counted {
         let message = format!(
             "an epoch of {epoch} is longer than {counted_key}, {counted}: no whole epoch would be \
              counted; make the epoch shorter or {counted_key} longer"
         );
-        return Err(Wrong::at(key, message));
+        return Err(InvalidKey::at(key, message));
     }
     check_turns(rule, 1, span)
 }
@@ -142,7 +142,7 @@ fn all_events(model: &Model, span: Nanos) -> f64 {
 }
 
 /// Rejects a replication of a model that would exceed its bound on events.
-pub(super) fn check_events(model: &Model, span: Nanos, key: &str) -> Result<(), Wrong> {
+pub(super) fn check_events(model: &Model, span: Nanos, key: &str) -> Result<(), InvalidKey> {
     let (events, most) = (all_events(model, span), model.limits.events);
     if events <= most as f64 {
         return Ok(());
@@ -151,7 +151,7 @@ pub(super) fn check_events(model: &Model, span: Nanos, key: &str) -> Result<(), 
         "a replication would take about {events:.1e} events, more than limits.events = {most}: \
          run shorter, send less, or raise limits.events"
     );
-    Err(Wrong::at(key, message))
+    Err(InvalidKey::at(key, message))
 }
 
 /// The sizes that decide how long a scenario takes to simulate.
@@ -165,8 +165,9 @@ pub(super) struct RunSize<'q> {
 
 impl RunSize<'_> {
     /// The precision to reach, with its figure found.
-    pub(super) fn wanted(&self, written: &PrecisionSection) -> Result<Wanted, Wrong> {
-        let at = |key: &str, message: String| Wrong::at(format!("run.precision.{key}"), message);
+    pub(super) fn wanted(&self, written: &PrecisionSection) -> Result<Wanted, InvalidKey> {
+        let at =
+            |key: &str, message: String| InvalidKey::at(format!("run.precision.{key}"), message);
         let all = self.quantities;
         let exact = all.iter().position(|quantity| quantity.id == written.figure);
         let mut short = (0..all.len()).filter(|at| all[*at].kind() == written.figure);
@@ -191,25 +192,29 @@ impl RunSize<'_> {
     }
 
     /// Rejects runs without counted time and runs with more values than fit in memory.
-    pub(super) fn check(&self, precision: Option<&Wanted>) -> Result<(), Wrong> {
+    pub(super) fn check(&self, precision: Option<&Wanted>) -> Result<(), InvalidKey> {
         let [warmup, length] = self.span;
         if length == Nanos::ZERO {
-            return Err(Wrong::at("run.length", "is zero: nothing would be counted"));
+            return Err(InvalidKey::at("run.length", "is zero: nothing would be counted"));
         }
         for (key, span) in [("run.length", length), ("run.warmup", warmup)] {
             if span > LONGEST {
-                return Err(Wrong::at(key, format!("is {span}, at most ten years can be run")));
+                return Err(InvalidKey::at(
+                    key,
+                    format!("is {span}, at most ten years can be run"),
+                ));
             }
         }
         if !(1..=REPLICATIONS).contains(&self.replications) {
             let message = format!("is {}, must be from 1 to {REPLICATIONS}", self.replications);
-            return Err(Wrong::at("run.replications", message));
+            return Err(InvalidKey::at("run.replications", message));
         }
         let most = precision.map_or(self.replications, |wanted| wanted.most);
         let values = most * (self.policies * self.quantities.len()) as u64;
         if values > VALUES {
-            let message = format!("{most} replications make {values} values, at most {VALUES} fit");
-            return Err(Wrong::at("run.replications", message));
+            let message =
+                format!("{most} replications make {values} values, above {VALUES}: run fewer");
+            return Err(InvalidKey::at("run.replications", message));
         }
         Ok(())
     }
@@ -224,8 +229,8 @@ fn expected_events(model: &Model, app: usize, span: Nanos) -> f64 {
             None => open.rate_per_s * span.as_secs_f64(),
         },
         Source::Closed(closed) => {
-            let asked = f64::from(closed.clients) / closed.think.mean.as_secs_f64();
-            asked.min(bottleneck_per_s(model, app)) * span.as_secs_f64()
+            let per_s = f64::from(closed.clients) / closed.think.mean.as_secs_f64();
+            per_s.min(bottleneck_per_s(model, app)) * span.as_secs_f64()
         }
     };
     requests * (1.0 + pieces(model, app).iter().sum::<f64>())

@@ -1,6 +1,6 @@
 //! Which policies, replications and seed the caller selects.
 
-use super::Wrong;
+use super::InvalidKey;
 use crate::policy_source::{CustomPolicy, PolicySource};
 use lull_control::{EpochRule, PolicyError};
 
@@ -51,10 +51,10 @@ pub(super) trait Labelled: Clone {
     }
 
     /// The error of its config with the path of the key in the file.
-    fn policy_error(&self, error: PolicyError) -> Wrong {
+    fn policy_error(&self, error: PolicyError) -> InvalidKey {
         match error {
-            PolicyError::Config { key, message } => Wrong::at(self.key_of(&key), message),
-            other => Wrong::at(self.key_of("name"), other.to_string()),
+            PolicyError::Config { key, message } => InvalidKey::at(self.key_of(&key), message),
+            other => InvalidKey::at(self.key_of("name"), other.to_string()),
         }
     }
 }
@@ -74,13 +74,13 @@ impl Choice {
         &self,
         written: Vec<V>,
         make: impl Fn(&str) -> Result<V, String>,
-    ) -> Result<Vec<V>, Wrong> {
+    ) -> Result<Vec<V>, InvalidKey> {
         for (at, one) in written.iter().enumerate() {
             if written[..at].iter().any(|known| known.label() == one.label()) {
                 let label = one.label();
                 let message =
                     format!("two policies are called `{label}`: give each a label of its own");
-                return Err(Wrong::at(format!("{}.label", one.described().key), message));
+                return Err(InvalidKey::at(format!("{}.label", one.described().key), message));
             }
         }
         if self.policies.is_empty() {
@@ -89,7 +89,7 @@ impl Choice {
         let mut chosen: Vec<V> = Vec::new();
         for wanted in &self.policies {
             if chosen.iter().any(|known| known.label() == wanted) {
-                return Err(Wrong::at("--policy", format!("`{wanted}` is given twice")));
+                return Err(InvalidKey::at("--policy", format!("`{wanted}` is given twice")));
             }
             let is_custom = self.custom.iter().any(|custom| custom.name() == wanted);
             let found = written.iter().find(|known| known.label() == wanted && !is_custom);
@@ -100,15 +100,15 @@ impl Choice {
     }
 }
 
-fn no_policy() -> Wrong {
+fn no_policy() -> InvalidKey {
     let message = "there is none: write [[policy]] with name = \"unmanaged\" to watch the system \
                    as it is, or give --policy";
-    Wrong::at("policy", message)
+    InvalidKey::at("policy", message)
 }
 
-fn unknown<V: Labelled>(message: String, written: &[V]) -> Wrong {
+fn unknown<V: Labelled>(message: String, written: &[V]) -> InvalidKey {
     let labels: Vec<_> = written.iter().map(Labelled::label).collect();
     let of_file = format!("; of the file: {}", labels.join(", "));
     let of_file = if labels.is_empty() { String::new() } else { of_file };
-    Wrong::at("--policy", message + &of_file)
+    InvalidKey::at("--policy", message + &of_file)
 }

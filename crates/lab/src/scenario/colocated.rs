@@ -16,7 +16,7 @@ use super::file::{NODE_WARMUP, PolicySection, RunSection, epoch_of};
 use super::frame::{Contents, Frame};
 use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
 use super::run::RunError;
-use super::{Choice, Outcome, Wrong};
+use super::{Choice, InvalidKey, Outcome};
 use crate::bounds::BACKLOG_MAX;
 use crate::cells::Sample;
 use crate::colocation::{
@@ -138,7 +138,7 @@ impl Colocated {
     ///
     /// # Errors
     /// The first key that cannot be simulated.
-    pub fn new(scene: NodeScene, choice: &Choice) -> Result<Self, Wrong> {
+    pub fn new(scene: NodeScene, choice: &Choice) -> Result<Self, InvalidKey> {
         // Its errors come after those of the machine and the apps.
         let chosen = variants(&scene, choice);
         let NodeScene { title, run, model, mut apps, rules, mut notices, groups, .. } = scene;
@@ -149,7 +149,7 @@ impl Colocated {
             } else {
                 format!("node.{}", error.key)
             };
-            Wrong::at(key, error.problem.to_string())
+            InvalidKey::at(key, error.problem.to_string())
         })?;
         check_no_calls(&model)?;
         let seed = choice.seed.unwrap_or(run.seed);
@@ -171,22 +171,22 @@ impl Colocated {
     }
 
     /// Builds the policy once, so that a bad key is reported before anything runs.
-    fn check_policy(&self, variant: &NodeVariant) -> Result<(), Wrong> {
+    fn check_policy(&self, variant: &NodeVariant) -> Result<(), InvalidKey> {
         let started = self.scene.start(&variant.steering, self.frame.seed, 0);
         started.map(drop).map_err(|error| match error {
             PlayError::Policy(error) => variant.policy_error(error),
             PlayError::Scene(Failure::Limits(error)) => {
-                Wrong::at(format!("limits.{}", error.key), error.message)
+                InvalidKey::at(format!("limits.{}", error.key), error.message)
             }
-            PlayError::Scene(failure) => Wrong::at("node", failure.to_string()),
+            PlayError::Scene(failure) => InvalidKey::at("node", failure.to_string()),
         })
     }
 
-    fn check_epoch(&self, variant: &NodeVariant) -> Result<(), Wrong> {
+    fn check_epoch(&self, variant: &NodeVariant) -> Result<(), InvalidKey> {
         let Frame { warmup, length, .. } = self.frame;
         let span = warmup.saturating_add(length);
         check_epoch(&variant.steering.epoch, span, length, "run.length")
-            .map_err(|wrong| Wrong::at(variant.key_of(&wrong.key), wrong.message))
+            .map_err(|wrong| InvalidKey::at(variant.key_of(&wrong.key), wrong.message))
     }
 
     /// Runs all policies on the same replications. The result is the same to
@@ -252,24 +252,25 @@ pub(super) fn complete(
     model: &MachineModel,
     seed: u64,
     notices: &mut Vec<String>,
-) -> Result<(), Wrong> {
-    let wrong =
-        |error: lull_control::AppError| Wrong::at(format!("{key}.{}", error.key), error.message);
+) -> Result<(), InvalidKey> {
+    let wrong = |error: lull_control::AppError| {
+        InvalidKey::at(format!("{key}.{}", error.key), error.message)
+    };
     spec.check().map_err(wrong)?;
     let app = model.app.iter().find(|app| app.name == spec.name);
     if spec.is_latency_critical() && !app.is_some_and(MachineApp::serves) {
         let message = "is not `requests`: nothing is answered, so there is no latency; write \
                        class = \"best-effort\", or what its requests are";
-        return Err(Wrong::at(format!("{key}.activity"), message));
+        return Err(InvalidKey::at(format!("{key}.activity"), message));
     }
     let is_called = app.is_some_and(|app| matches!(app.activity, Activity::Called));
     if is_called && !spec.is_latency_critical() && spec.solo_per_s.is_none() {
         let message = "must be given, because progress alone cannot be measured: without calls of \
                        a tier the app does nothing; write solo = 0.8 (seconds of work a second)";
-        return Err(Wrong::at(format!("{key}.solo"), message));
+        return Err(InvalidKey::at(format!("{key}.solo"), message));
     }
     measure_alone(spec, model, seed, notices)
-        .map_err(|failure| Wrong::at(key, failure.to_string()))?;
+        .map_err(|failure| InvalidKey::at(key, failure.to_string()))?;
     spec.check().map_err(wrong)
 }
 
@@ -402,22 +403,23 @@ fn group_figures(groups: &[ConnectionGroup]) -> Vec<(Quantity, NodeFigure)> {
 }
 
 /// The policies of the file, or those that the command line names.
-fn variants(scene: &NodeScene, choice: &Choice) -> Result<Vec<NodeVariant>, Wrong> {
+fn variants(scene: &NodeScene, choice: &Choice) -> Result<Vec<NodeVariant>, InvalidKey> {
     let mut written: Vec<NodeVariant> = Vec::new();
     for (at, table) in scene.policies.iter().enumerate() {
         let key = format!("policy[{at}]");
         let mut table = table.clone();
         let admission = table.remove("admission").map(GateKeepers::read).transpose();
-        let admission = admission.map_err(|why| Wrong::at(format!("{key}.admission"), why))?;
+        let admission = admission.map_err(|why| InvalidKey::at(format!("{key}.admission"), why))?;
         let dispatcher = table.remove("dispatcher").map(RequestDispatcher::read).transpose();
-        let dispatcher = dispatcher.map_err(|why| Wrong::at(format!("{key}.dispatcher"), why))?;
+        let dispatcher =
+            dispatcher.map_err(|why| InvalidKey::at(format!("{key}.dispatcher"), why))?;
         let section = PolicySection::read(table, &key)?;
         if section.tiers.is_some() {
             let message = "a node has no tiers: leave the key out";
-            return Err(Wrong::at(format!("{key}.tiers"), message));
+            return Err(InvalidKey::at(format!("{key}.tiers"), message));
         }
         let PolicySection { name, label, epoch, config, .. } = section;
-        let wrong = |error: PolicyError| Wrong::at(format!("{key}.name"), error.to_string());
+        let wrong = |error: PolicyError| InvalidKey::at(format!("{key}.name"), error.to_string());
         let policy = PolicySource::registered(&name).map_err(wrong)?;
         let epoch = scene.epoch_of(epoch, &policy, &config, None);
         written.push(NodeVariant {

@@ -6,7 +6,7 @@ use super::file::{RunSection, label_and_name};
 use super::frame::{Contents, Frame};
 use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
 use super::run::RunError;
-use super::{Choice, Outcome, Wrong};
+use super::{Choice, InvalidKey, Outcome};
 use crate::bounds::Amount;
 use crate::cells::Sample;
 use crate::progress::{Progress, parts};
@@ -78,11 +78,11 @@ impl DispatchScenario {
     ///
     /// # Errors
     /// The first key that cannot be simulated.
-    pub fn new(file: DispatchFile, choice: &Choice) -> Result<Self, Wrong> {
+    pub fn new(file: DispatchFile, choice: &Choice) -> Result<Self, InvalidKey> {
         let Objective::Tail { percentile, bound } = file.objective.0 else {
-            return Err(Wrong::at("objective", "is not a latency: write { p99 = \"200ms\" }"));
+            return Err(InvalidKey::at("objective", "is not a latency: write { p99 = \"200ms\" }"));
         };
-        let wrong = |error| Wrong::in_section("dispatch", &error);
+        let wrong = |error| InvalidKey::in_section("dispatch", &error);
         let ladder = file.dispatch.ladder().map_err(wrong)?;
         let contents = Contents {
             title: file.title,
@@ -201,31 +201,31 @@ impl Labelled for DispatchVariant {
 }
 
 impl DispatchVariant {
-    fn wrong(&self, error: DispatcherError) -> Wrong {
+    fn wrong(&self, error: DispatcherError) -> InvalidKey {
         match error {
             DispatcherError::Config(error) => self.policy_error(error),
-            DispatcherError::Unreachable { .. } => Wrong::at("objective", error.to_string()),
-            DispatcherError::Profile { .. } => Wrong::at("profile", error.to_string()),
-            other => Wrong::at(self.key_of("name"), other.to_string()),
+            DispatcherError::Unreachable { .. } => InvalidKey::at("objective", error.to_string()),
+            DispatcherError::Profile { .. } => InvalidKey::at("profile", error.to_string()),
+            other => InvalidKey::at(self.key_of("name"), other.to_string()),
         }
     }
 }
 
 /// The dispatchers of the file, or those that the command line names.
-fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<DispatchVariant>, Wrong> {
+fn variants(tables: &[toml::Table], choice: &Choice) -> Result<Vec<DispatchVariant>, InvalidKey> {
     let mut written = Vec::new();
     for (at, table) in tables.iter().enumerate() {
         let key = format!("dispatcher[{at}]");
         let (mut config, missing) = (table.clone(), "has no name: write name = \"eetl\"");
         let (label, dispatcher) = label_and_name(&mut config, &key, missing)?;
-        let wrong = |error: PolicyError| Wrong::at(format!("{key}.name"), error.to_string());
+        let wrong = |error: PolicyError| InvalidKey::at(format!("{key}.name"), error.to_string());
         DISPATCHERS.find(&dispatcher).map_err(wrong)?;
         let label = label.unwrap_or_else(|| dispatcher.clone());
         written.push(DispatchVariant { label, dispatcher, config, key });
     }
     if written.is_empty() && choice.policies.is_empty() {
         let message = "there is none: write [[dispatcher]] with name = \"eetl\", or give --policy";
-        return Err(Wrong::at("dispatcher", message));
+        return Err(InvalidKey::at("dispatcher", message));
     }
     choice.choose(written, |name| {
         let dispatcher = DISPATCHERS.find(name).map_err(|error| error.to_string())?.name.to_owned();
@@ -259,7 +259,7 @@ fn figures(
 }
 
 /// Rejects a replication with too many requests, or with too many waiting ones.
-fn check_amount(model: &DispatchModel, ladder: &Ladder, span: Nanos) -> Result<(), Wrong> {
+fn check_amount(model: &DispatchModel, ladder: &Ladder, span: Nanos) -> Result<(), InvalidKey> {
     let capacity_per_s = dispatch::top_speeds(ladder) / model.work.mean().as_secs_f64();
     for (at, step) in model.load.iter().enumerate() {
         let rate_per_s = step.rate_per_s;
@@ -267,7 +267,7 @@ fn check_amount(model: &DispatchModel, ladder: &Ladder, span: Nanos) -> Result<(
             .requests
             .map_or(span, |requests| Nanos::from_secs_f64(requests as f64 / rate_per_s).min(span));
         let amount = Amount { rate_per_s, capacity_per_s, span: takes };
-        let wrong = |why| Wrong::at(format!("dispatch.load[{at}].rate_per_s"), why);
+        let wrong = |why| InvalidKey::at(format!("dispatch.load[{at}].rate_per_s"), why);
         amount.check().map_err(wrong)?;
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! The scenario file: its sections and keys. Unknown keys are refused by serde.
 
-use super::Wrong;
+use super::InvalidKey;
 use super::node_section::HostSection;
 use crate::policy_source::PolicySource;
 use lull_control::{AppSpec, Class, EpochRule, WrittenObjective};
@@ -196,7 +196,7 @@ impl Bursts {
 
 impl AppSection {
     /// The model of the app; paths of files are relative to `base`.
-    pub(super) fn model(&self, key: &str, base: &Path) -> Result<App, Wrong> {
+    pub(super) fn model(&self, key: &str, base: &Path) -> Result<App, InvalidKey> {
         let source = match &self.source {
             SourceSection::Closed(closed) => closed.model(&format!("{key}.source.closed"))?,
             SourceSection::Open(open) => open.model(&format!("{key}.source.open"), base)?,
@@ -207,12 +207,16 @@ impl AppSection {
 
     /// The description of the app for policies; `None` if the scenario gives it no class, so
     /// that policies do not observe it.
-    pub(super) fn spec(&self, key: &str) -> Result<Option<AppSpec>, Wrong> {
+    pub(super) fn spec(&self, key: &str) -> Result<Option<AppSpec>, InvalidKey> {
         let Some(class) = self.class else {
             let idle = !self.objectives.is_empty();
             let message = "an app with objectives needs a class: write class = \
                            \"latency-critical\" or \"best-effort\"";
-            return if idle { Err(Wrong::at(format!("{key}.class"), message)) } else { Ok(None) };
+            return if idle {
+                Err(InvalidKey::at(format!("{key}.class"), message))
+            } else {
+                Ok(None)
+            };
         };
         let spec = AppSpec {
             name: self.name.clone(),
@@ -223,7 +227,7 @@ impl AppSection {
             max_load_per_s: self.max_load,
             solo_per_s: self.solo,
         };
-        spec.check().map_err(|e| Wrong::at(format!("{key}.{}", e.key), e.message))?;
+        spec.check().map_err(|e| InvalidKey::at(format!("{key}.{}", e.key), e.message))?;
         Ok(Some(spec))
     }
 
@@ -252,9 +256,9 @@ impl AppSection {
 }
 
 impl ClosedSection {
-    fn model(&self, key: &str) -> Result<Source, Wrong> {
+    fn model(&self, key: &str) -> Result<Source, InvalidKey> {
         if self.schedule.is_some() && self.bursts.is_some() {
-            return Err(Wrong::at(
+            return Err(InvalidKey::at(
                 format!("{key}.bursts"),
                 "cannot be combined with `schedule`: keep one",
             ));
@@ -265,7 +269,7 @@ impl ClosedSection {
 }
 
 impl OpenSection {
-    fn model(&self, key: &str, base: &Path) -> Result<Source, Wrong> {
+    fn model(&self, key: &str, base: &Path) -> Result<Source, InvalidKey> {
         let given = [
             ("rate_per_s", self.rate_per_s.is_some()),
             ("schedule", self.schedule.is_some()),
@@ -275,15 +279,15 @@ impl OpenSection {
         let mut given = given.into_iter().filter(|(_, there)| *there).map(|(name, _)| name);
         let choice = "give the arrival rate by one of rate_per_s, schedule, bursts and trace";
         match (given.next(), given.next()) {
-            (None, _) => return Err(Wrong::at(key, choice)),
+            (None, _) => return Err(InvalidKey::at(key, choice)),
             (Some(first), Some(second)) => {
                 let message = format!("cannot be combined with `{first}`: {choice}");
-                return Err(Wrong::at(format!("{key}.{second}"), message));
+                return Err(InvalidKey::at(format!("{key}.{second}"), message));
             }
             (Some(_), None) => {}
         }
         let traced = self.trace.as_ref().map(|file| read_trace(&base.join(file)));
-        let traced = traced.transpose().map_err(|m| Wrong::at(format!("{key}.trace"), m))?;
+        let traced = traced.transpose().map_err(|m| InvalidKey::at(format!("{key}.trace"), m))?;
         let schedule = self.schedule.clone().or(self.bursts.map(Bursts::schedule)).or(traced);
         let rate_per_s = match (&schedule, self.rate_per_s) {
             (_, Some(rate)) => rate,
@@ -291,7 +295,7 @@ impl OpenSection {
             (Some(schedule), None) => {
                 schedule.phases.iter().map(|phase| phase.level).fold(1e-9, f64::max)
             }
-            (None, None) => return Err(Wrong::at(key, choice)),
+            (None, None) => return Err(InvalidKey::at(key, choice)),
         };
         // Checked here so that the error names the key of the level.
         let rate_per_s = if self.rate_per_s.is_none() { rate_per_s.min(1e9) } else { rate_per_s };
@@ -340,7 +344,7 @@ pub(super) fn epoch_of(
 }
 
 impl PolicySection {
-    pub(super) fn read(mut config: toml::Table, key: &str) -> Result<Self, Wrong> {
+    pub(super) fn read(mut config: toml::Table, key: &str) -> Result<Self, InvalidKey> {
         let missing = "has no name: write name = \"step-dvfs\"";
         let (label, name) = label_and_name(&mut config, key, missing)?;
         let tiers = take(&mut config, "tiers", key)?;
@@ -349,13 +353,15 @@ impl PolicySection {
         let (epoch, at) = match (fixed, adaptive) {
             (Some(_), Some(_)) => {
                 let message = "cannot be combined with `epoch`: keep one";
-                return Err(Wrong::at(format!("{key}.adaptive_epoch"), message));
+                return Err(InvalidKey::at(format!("{key}.adaptive_epoch"), message));
             }
             (_, Some(rule)) => (Some(EpochRule::Adaptive(rule)), "adaptive_epoch"),
             (fixed, None) => (fixed.map(EpochRule::Fixed), "epoch"),
         };
         if let Some(epoch) = &epoch {
-            epoch.check().map_err(|error| Wrong::at(format!("{key}.{at}"), error.to_string()))?;
+            epoch
+                .check()
+                .map_err(|error| InvalidKey::at(format!("{key}.{at}"), error.to_string()))?;
         }
         Ok(Self { name, label, tiers, epoch, config })
     }
@@ -366,8 +372,8 @@ pub(super) fn label_and_name(
     config: &mut toml::Table,
     key: &str,
     missing: &str,
-) -> Result<(Option<String>, String), Wrong> {
-    let name = take(config, "name", key)?.ok_or_else(|| Wrong::at(key, missing))?;
+) -> Result<(Option<String>, String), InvalidKey> {
+    let name = take(config, "name", key)?.ok_or_else(|| InvalidKey::at(key, missing))?;
     Ok((take(config, "label", key)?, name))
 }
 
@@ -376,12 +382,12 @@ fn take<T: DeserializeOwned>(
     table: &mut toml::Table,
     name: &str,
     key: &str,
-) -> Result<Option<T>, Wrong> {
+) -> Result<Option<T>, InvalidKey> {
     let Some(value) = table.remove(name) else { return Ok(None) };
     let read = T::deserialize(value);
     read.map(Some).map_err(|error| {
         let message = error.message().trim_end().replace('\n', ", ");
-        Wrong::at(format!("{key}.{name}"), message)
+        InvalidKey::at(format!("{key}.{name}"), message)
     })
 }
 

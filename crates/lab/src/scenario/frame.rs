@@ -8,7 +8,7 @@ use super::check::RunSize;
 use super::choice::Labelled;
 use super::file::{RunSection, WarmupRule};
 use super::replicate::{Replications, policy_outcome};
-use super::{Choice, Outcome, Quantity, RunError, Wanted, Wrong};
+use super::{Choice, InvalidKey, Outcome, Quantity, RunError, Wanted};
 use crate::cells::Sample;
 use crate::progress::Progress;
 use lull_measure::Nanos;
@@ -51,7 +51,7 @@ impl<V: Labelled + Sync, W: Copy + Sync> Frame<V, W> {
         run: &RunSection,
         choice: &Choice,
         warmup: Nanos,
-    ) -> Result<Self, Wrong> {
+    ) -> Result<Self, InvalidKey> {
         let mut frame = Self {
             contents,
             seed: choice.seed.unwrap_or(run.seed),

@@ -8,7 +8,7 @@ use super::file::{RunSection, label_and_name};
 use super::frame::{Contents, Frame};
 use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
 use super::run::RunError;
-use super::{Choice, Outcome, Wrong};
+use super::{Choice, InvalidKey, Outcome};
 use crate::cells::Sample;
 use crate::progress::Progress;
 use lull_control::{Objective, Plant, PlantError, Policy, Rng};
@@ -87,8 +87,8 @@ impl Gated {
     ///
     /// # Errors
     /// The first key that cannot be simulated.
-    pub fn new(file: GatedFile, choice: &Choice) -> Result<Self, Wrong> {
-        file.gated.check().map_err(|error| Wrong::in_section("gated", &error))?;
+    pub fn new(file: GatedFile, choice: &Choice) -> Result<Self, InvalidKey> {
+        file.gated.check().map_err(|error| InvalidKey::in_section("gated", &error))?;
         let contents = Contents {
             title: file.title,
             // Its clients wait for their answers, so that it cannot be flooded.
@@ -100,8 +100,9 @@ impl Gated {
         frame.warmup = in_epochs(frame.warmup);
         frame.length = in_epochs(frame.length);
         let span = frame.warmup.saturating_add(frame.length);
-        check_amount(&file.gated.machine(), span)
-            .map_err(|wrong| Wrong::at(wrong.key.replace("node.gate", "gated"), wrong.message))?;
+        check_amount(&file.gated.machine(), span).map_err(|wrong| {
+            InvalidKey::at(wrong.key.replace("node.gate", "gated"), wrong.message)
+        })?;
         let scenario = Self { frame, model: file.gated };
         for variant in &scenario.frame.contents.variants {
             scenario.set_up(variant, 0)?;
@@ -110,7 +111,7 @@ impl Gated {
     }
 
     /// A replication that has not begun.
-    fn set_up(&self, variant: &GateScheme, replication: u64) -> Result<Replication, Wrong> {
+    fn set_up(&self, variant: &GateScheme, replication: u64) -> Result<Replication, InvalidKey> {
         let objectives = self.model.objectives();
         // One core is left to the system (REEF, section 3.3: C below the number of cores).
         let site = Site::new(&objectives, self.model.cores.max(2) - 1);
@@ -121,7 +122,7 @@ impl Gated {
         let plant = self
             .model
             .plant(gate, self.frame.seed, replication)
-            .map_err(|error| Wrong::at("gated", error.to_string()))?;
+            .map_err(|error| InvalidKey::at("gated", error.to_string()))?;
         let build = |Named { name, config }: &Named| {
             POLICIES
                 .build(name, config, plant.machine(), plant.apps())
@@ -150,9 +151,9 @@ impl Gated {
         variant: &GateScheme,
         replication: u64,
         progress: &Progress<'_>,
-    ) -> Result<Sample, Wrong> {
+    ) -> Result<Sample, InvalidKey> {
         let mut run = self.set_up(variant, replication)?;
-        let failed = |error: PlantError| Wrong::at("gated", error.to_string());
+        let failed = |error: PlantError| InvalidKey::at("gated", error.to_string());
         run.pass(self.frame.warmup, progress).map_err(failed)?;
         run.plant.forget();
         run.pass(self.frame.length, progress).map_err(failed)?;
@@ -219,7 +220,7 @@ impl Labelled for GateScheme {
 }
 
 impl Named {
-    fn read(table: &toml::Table, key: &str) -> Result<Self, Wrong> {
+    fn read(table: &toml::Table, key: &str) -> Result<Self, InvalidKey> {
         let (mut config, missing) = (table.clone(), "has no name: write name = \"reef\"");
         let (_, name) = label_and_name(&mut config, key, missing)?;
         Ok(Self { name, config })
@@ -227,7 +228,7 @@ impl Named {
 }
 
 impl SchemeSection {
-    fn variant(&self, key: String) -> Result<GateScheme, Wrong> {
+    fn variant(&self, key: String) -> Result<GateScheme, InvalidKey> {
         let admission = Named::read(&self.admission, &format!("{key}.admission"))?;
         let of_policy = |table| Named::read(table, &format!("{key}.policy"));
         let policy = self.policy.as_ref().map(of_policy).transpose()?;
@@ -242,14 +243,14 @@ impl SchemeSection {
 
 /// The schemes of the file, or those that the command line names: an admission controller,
 /// or a policy with an open gate.
-fn variants(sections: &[SchemeSection], choice: &Choice) -> Result<Vec<GateScheme>, Wrong> {
+fn variants(sections: &[SchemeSection], choice: &Choice) -> Result<Vec<GateScheme>, InvalidKey> {
     let each = sections.iter().enumerate();
     let written = each.map(|(at, section)| section.variant(format!("scheme[{at}]")));
     let written = written.collect::<Result<Vec<_>, _>>()?;
     if written.is_empty() && choice.policies.is_empty() {
         let message = "there is none: write [[scheme]] with admission = { name = \"reef\" }, or \
                        give --policy";
-        return Err(Wrong::at("scheme", message));
+        return Err(InvalidKey::at("scheme", message));
     }
     choice.choose(written, |name| {
         let named = |name: &str| Named { name: name.to_owned(), config: toml::Table::new() };

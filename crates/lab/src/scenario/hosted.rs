@@ -14,7 +14,7 @@ use super::quantity::{
     Answers, MeasuredQuantity, Quantity, Response, percent, quantity, responses, tier_figures,
 };
 use super::run::RunError;
-use super::{Choice, Outcome, ScenarioFile, Wrong, check_tiers, model, specs};
+use super::{Choice, InvalidKey, Outcome, ScenarioFile, check_tiers, model, specs};
 use crate::bounds::BACKLOG_MAX;
 use crate::cells::Sample;
 use crate::colocation::{GateKeepers, RequestDispatcher};
@@ -84,7 +84,7 @@ impl HostedScenario {
     ///
     /// # Errors
     /// The first key that cannot be simulated.
-    pub fn new(file: ScenarioFile, base: &Path, choice: &Choice) -> Result<Self, Wrong> {
+    pub fn new(file: ScenarioFile, base: &Path, choice: &Choice) -> Result<Self, InvalidKey> {
         let (model, apps) = (model(&file, base)?, specs(&file.app)?);
         let seed = choice.seed.unwrap_or(file.run.seed);
         let mut hosts: BTreeMap<String, Host> =
@@ -123,12 +123,12 @@ impl HostedScenario {
     }
 
     /// One replication with all controllers.
-    fn start(&self, variant: &HostedVariant, replication: u64) -> Result<HostedSystem, Wrong> {
+    fn start(&self, variant: &HostedVariant, replication: u64) -> Result<HostedSystem, InvalidKey> {
         let streams = Replication { seed: self.frame.seed, number: replication };
         let started = start_hosts(&self.model, self.hosts.clone(), &variant.hosts, streams);
         let mut system = started.map_err(|error| host_error(error, &variant.key_of("hosts")))?;
         let control = &variant.stations;
-        let of_stations = |message: String| Wrong::at(variant.key_of(""), message);
+        let of_stations = |message: String| InvalidKey::at(variant.key_of(""), message);
         for tier in &control.tiers {
             for server in 0..system.engine().servers_of(tier).map_or(0, |range| range.len()) {
                 let spec = PlantSpec { tier: tier.clone(), server, apps: self.apps.clone() };
@@ -255,15 +255,15 @@ fn start_hosts(
 
 /// The error of tiers and hosts with the key in the file, where a machine's parts are in `node`,
 /// and those of controllers are below `steering`.
-fn host_error(error: StartError, steering: &str) -> Wrong {
+fn host_error(error: StartError, steering: &str) -> InvalidKey {
     let error = match error {
         StartError::Host(HostError::Model(error)) => error,
-        StartError::Host(error) => return Wrong::at("host", error.to_string()),
+        StartError::Host(error) => return InvalidKey::at("host", error.to_string()),
         StartError::Controller(host, PolicyError::Config { key, message }) => {
-            return Wrong::at(format!("{steering}.{host}.{key}"), message);
+            return InvalidKey::at(format!("{steering}.{host}.{key}"), message);
         }
         StartError::Controller(host, error) => {
-            return Wrong::at(format!("{steering}.{host}"), error.to_string());
+            return InvalidKey::at(format!("{steering}.{host}"), error.to_string());
         }
     };
     let key = match error.key.strip_prefix("host.").and_then(|rest| rest.split_once('.')) {
@@ -273,16 +273,16 @@ fn host_error(error: StartError, steering: &str) -> Wrong {
         Some((host, key)) => format!("host.{host}.node.{key}"),
         None => error.key,
     };
-    Wrong::at(key, error.problem.to_string())
+    InvalidKey::at(key, error.problem.to_string())
 }
 
 /// The error of a check of a machine with its key in the file.
-fn wrong_in_host(host: &str, wrong: Wrong) -> Wrong {
-    Wrong::at(format!("host.{host}.{}", wrong.key), wrong.message)
+fn wrong_in_host(host: &str, wrong: InvalidKey) -> InvalidKey {
+    InvalidKey::at(format!("host.{host}.{}", wrong.key), wrong.message)
 }
 
 /// Figures are named by apps, so that no two may have one name.
-fn check_names(model: &Model, hosts: &BTreeMap<String, Host>) -> Result<(), Wrong> {
+fn check_names(model: &Model, hosts: &BTreeMap<String, Host>) -> Result<(), InvalidKey> {
     let mut names: BTreeSet<&str> = model.app.iter().map(|app| app.name.as_str()).collect();
     for (host, it) in hosts {
         for (at, app) in it.model.app.iter().enumerate() {
@@ -291,7 +291,7 @@ fn check_names(model: &Model, hosts: &BTreeMap<String, Host>) -> Result<(), Wron
                     "the name `{}` is taken by another app, and both have figures: choose another",
                     app.name
                 );
-                return Err(Wrong::at(format!("host.{host}.app[{at}].name"), message));
+                return Err(InvalidKey::at(format!("host.{host}.app[{at}].name"), message));
             }
         }
     }
@@ -342,7 +342,7 @@ fn variants(
     tables: &[toml::Table],
     model: &Model,
     choice: &Choice,
-) -> Result<Vec<HostedVariant>, Wrong> {
+) -> Result<Vec<HostedVariant>, InvalidKey> {
     let mut written = Vec::new();
     for (at, table) in tables.iter().enumerate() {
         let (key, mut table) = (format!("policy[{at}]"), table.clone());
@@ -374,11 +374,11 @@ fn all_names(stations: &Control, hosts: &BTreeMap<String, HostSteering>) -> Stri
 fn control(
     section: PolicySection,
     key: &str,
-    tiers: impl FnOnce(Option<Vec<String>>) -> Result<Vec<String>, Wrong>,
-) -> Result<Control, Wrong> {
+    tiers: impl FnOnce(Option<Vec<String>>) -> Result<Vec<String>, InvalidKey>,
+) -> Result<Control, InvalidKey> {
     let PolicySection { name, tiers: named, epoch, config, .. } = section;
     let policy = PolicySource::registered(&name)
-        .map_err(|error| Wrong::at(format!("{key}.name"), error.to_string()))?;
+        .map_err(|error| InvalidKey::at(format!("{key}.name"), error.to_string()))?;
     let epoch = epoch_of(epoch, &policy, &config, None);
     Ok(Control { policy, config, tiers: tiers(named)?, epoch })
 }
@@ -388,30 +388,31 @@ fn host_controls(
     written: Option<toml::Value>,
     model: &Model,
     key: &str,
-) -> Result<BTreeMap<String, HostSteering>, Wrong> {
+) -> Result<BTreeMap<String, HostSteering>, InvalidKey> {
     let wanted = "is not a table of hosts: write hosts.NAME = { name = \"arq\" }";
     let tables = match written {
         None => return Ok(BTreeMap::new()),
         Some(toml::Value::Table(tables)) => tables,
-        Some(_) => return Err(Wrong::at(format!("{key}.hosts"), wanted)),
+        Some(_) => return Err(InvalidKey::at(format!("{key}.hosts"), wanted)),
     };
     let mut all = BTreeMap::new();
     for (host, table) in tables {
         let key = format!("{key}.hosts.{host}");
         if !model.tier.iter().any(|tier| tier.host.as_ref() == Some(&host)) {
-            return Err(Wrong::at(key, format!("no tier has the host `{host}`")));
+            return Err(InvalidKey::at(key, format!("no tier has the host `{host}`")));
         }
-        let toml::Value::Table(mut table) = table else { return Err(Wrong::at(key, wanted)) };
+        let toml::Value::Table(mut table) = table else { return Err(InvalidKey::at(key, wanted)) };
         let admission = table.remove("admission").map(GateKeepers::read).transpose();
-        let admission = admission.map_err(|why| Wrong::at(format!("{key}.admission"), why))?;
+        let admission = admission.map_err(|why| InvalidKey::at(format!("{key}.admission"), why))?;
         let dispatcher = table.remove("dispatcher").map(RequestDispatcher::read).transpose();
-        let dispatcher = dispatcher.map_err(|why| Wrong::at(format!("{key}.dispatcher"), why))?;
+        let dispatcher =
+            dispatcher.map_err(|why| InvalidKey::at(format!("{key}.dispatcher"), why))?;
         let section = PolicySection::read(table, &key)?;
         let none = |tiers: Option<Vec<String>>| match tiers {
             None => Ok(Vec::new()),
             Some(_) => {
                 let message = "a host has no tiers of its own: leave the key out";
-                Err(Wrong::at(format!("{key}.tiers"), message))
+                Err(InvalidKey::at(format!("{key}.tiers"), message))
             }
         };
         let control = control(section, &key, none)?;
@@ -422,7 +423,11 @@ fn host_controls(
 }
 
 /// The tiers that a policy of stations steers: those named, or those whose cores have P-states.
-fn stations(named: Option<Vec<String>>, model: &Model, key: &str) -> Result<Vec<String>, Wrong> {
+fn stations(
+    named: Option<Vec<String>>,
+    model: &Model,
+    key: &str,
+) -> Result<Vec<String>, InvalidKey> {
     let Some(named) = named else { return Ok(steerable(model)) };
     check_tiers(&named, model, key)?;
     let is_host =
@@ -431,7 +436,7 @@ fn stations(named: Option<Vec<String>>, model: &Model, key: &str) -> Result<Vec<
         None => Ok(named),
         Some(at) => {
             let message = "the servers of this tier are machines: name its host under `hosts`";
-            Err(Wrong::at(format!("{key}.tiers[{at}]"), message))
+            Err(InvalidKey::at(format!("{key}.tiers[{at}]"), message))
         }
     }
 }
@@ -447,12 +452,12 @@ fn steerable(model: &Model) -> Vec<String> {
 
 impl HostedVariant {
     /// The error of the policy of a host with the path of the key in the file.
-    fn host_error(&self, host: &str, error: PolicyError) -> Wrong {
+    fn host_error(&self, host: &str, error: PolicyError) -> InvalidKey {
         match error {
             PolicyError::Config { key, message } => {
-                Wrong::at(self.key_of(&format!("hosts.{host}.{key}")), message)
+                InvalidKey::at(self.key_of(&format!("hosts.{host}.{key}")), message)
             }
-            other => Wrong::at(self.key_of(&format!("hosts.{host}.name")), other.to_string()),
+            other => InvalidKey::at(self.key_of(&format!("hosts.{host}.name")), other.to_string()),
         }
     }
 }

@@ -3,8 +3,8 @@
 use super::choice::Labelled;
 use super::{
     Choice, Colocated, ColocatedFile, DispatchFile, DispatchScenario, Gated, GatedFile,
-    HostedScenario, NetServerFile, NetServerScenario, Outcome, RunError, Scenario, ScenarioFile,
-    Wrong,
+    HostedScenario, InvalidKey, NetServerFile, NetServerScenario, Outcome, RunError, Scenario,
+    ScenarioFile,
 };
 use crate::progress::Progress;
 use std::path::Path;
@@ -93,7 +93,7 @@ impl AnyScenario {
     ///
     /// # Errors
     /// The first key that cannot be simulated.
-    pub fn new(file: AnyFile, base: &Path, choice: &Choice) -> Result<Self, Wrong> {
+    pub fn new(file: AnyFile, base: &Path, choice: &Choice) -> Result<Self, InvalidKey> {
         if let (AnyFile::Dispatch(_) | AnyFile::Gated(_), Some(custom)) =
             (&file, choice.custom.first())
         {
@@ -102,7 +102,7 @@ impl AnyScenario {
                 "`{name}` is not a policy of the registry: a scenario with [dispatch] or [gated] \
                  takes only those of the registry; your own run on tiers, [node] and [server]"
             );
-            return Err(Wrong::at("--policy", message));
+            return Err(InvalidKey::at("--policy", message));
         }
         Ok(match file {
             AnyFile::Tiers(file) if !file.host.is_empty() => {

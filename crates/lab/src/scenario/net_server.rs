@@ -11,7 +11,7 @@ use super::file::{PolicySection, RunSection};
 use super::frame::{Contents, Frame};
 use super::quantity::{Answers, Quantity, Response, percent, quantity, responses};
 use super::run::RunError;
-use super::{Choice, Outcome, Wrong};
+use super::{Choice, InvalidKey, Outcome};
 use crate::bounds::Amount;
 use crate::cells::Sample;
 use crate::policy_source::PolicySource;
@@ -105,19 +105,19 @@ impl NetServerScenario {
     ///
     /// # Errors
     /// The first key that cannot be simulated.
-    pub fn new(file: NetServerFile, base: &Path, choice: &Choice) -> Result<Self, Wrong> {
+    pub fn new(file: NetServerFile, base: &Path, choice: &Choice) -> Result<Self, InvalidKey> {
         let Objective::Tail { percentile, bound } = file.objective.0 else {
-            return Err(Wrong::at("objective", "is not a latency: write { p99 = \"500us\" }"));
+            return Err(InvalidKey::at("objective", "is not a latency: write { p99 = \"500us\" }"));
         };
         if file.epoch == Nanos::ZERO {
-            return Err(Wrong::at("epoch", "is 0: write a time such as \"5ms\""));
+            return Err(InvalidKey::at("epoch", "is 0: write a time such as \"5ms\""));
         }
         let (mut model, mut run) = (file.server, file.run);
         if let Some(day) = &file.day {
             let length = day.apply(base, &mut model, run.warmup.given().unwrap_or(WARMUP))?;
             run.length = length;
         }
-        model.check().map_err(|error| Wrong::in_section("server", &error))?;
+        model.check().map_err(|error| InvalidKey::in_section("server", &error))?;
         check_amount(&model, &run)?;
         let contents = Contents {
             title: file.title,
@@ -140,17 +140,21 @@ impl NetServerScenario {
         Ok(scenario)
     }
 
-    fn check_epoch(&self) -> Result<(), Wrong> {
+    fn check_epoch(&self) -> Result<(), InvalidKey> {
         let Frame { warmup, length, .. } = self.frame;
         let (counted, key) = self.hour.map_or((length, "run.length"), |hour| (hour, "day.hour"));
         check_epoch(&self.epoch.into(), warmup.saturating_add(length), counted, key)
     }
 
     /// A replication that has not begun.
-    fn set_up(&self, variant: &NetServerVariant, replication: u64) -> Result<Replication, Wrong> {
+    fn set_up(
+        &self,
+        variant: &NetServerVariant,
+        replication: u64,
+    ) -> Result<Replication, InvalidKey> {
         let seed = self.frame.seed;
         let plant = self.model.plant(&self.app, seed, replication);
-        let plant = plant.map_err(|error| Wrong::at("server", error.to_string()))?;
+        let plant = plant.map_err(|error| InvalidKey::at("server", error.to_string()))?;
         let built = variant.policy.build(&variant.config, plant.machine(), plant.apps());
         let policy = built.map_err(|error| variant.policy_error(error))?;
         let rng = Rng::seed_from_u64(seed ^ replication.rotate_left(32));
@@ -173,9 +177,9 @@ impl NetServerScenario {
         variant: &NetServerVariant,
         replication: u64,
         progress: &Progress<'_>,
-    ) -> Result<Sample, Wrong> {
+    ) -> Result<Sample, InvalidKey> {
         let mut run = self.set_up(variant, replication)?;
-        let failed = |error: PlantError| Wrong::at("server", error.to_string());
+        let failed = |error: PlantError| InvalidKey::at("server", error.to_string());
         let Frame { warmup, length, .. } = self.frame;
         run.pass(warmup, self.epoch, None, progress).map_err(failed)?;
         run.pass(length, self.epoch, self.hour, progress).map_err(failed)?;
@@ -293,13 +297,13 @@ impl Replication {
 }
 
 /// Rejects a replication of too many requests, or of too many that wait.
-fn check_amount(model: &NetServerModel, run: &RunSection) -> Result<(), Wrong> {
+fn check_amount(model: &NetServerModel, run: &RunSection) -> Result<(), InvalidKey> {
     let Traffic::Open { load, .. } = &model.traffic else { return Ok(()) };
     let end = run.warmup.given().unwrap_or(WARMUP).saturating_add(run.length);
     let ends = load.iter().skip(1).map(|step| step.from).chain([end]);
     for (at, (step, until)) in load.iter().zip(ends).enumerate() {
         let span = Nanos(until.min(end).0.saturating_sub(step.from.0));
-        let wrong = |why| Wrong::at(format!("server.traffic.open.load[{at}].rate-per-s"), why);
+        let wrong = |why| InvalidKey::at(format!("server.traffic.open.load[{at}].rate-per-s"), why);
         Amount::at_server(model, step.rate_per_s, span).check().map_err(wrong)?;
     }
     Ok(())
@@ -313,18 +317,18 @@ impl DaySection {
         base: &Path,
         model: &mut NetServerModel,
         warmup: Nanos,
-    ) -> Result<Nanos, Wrong> {
+    ) -> Result<Nanos, InvalidKey> {
         if self.hour == Nanos::ZERO {
-            return Err(Wrong::at("day.hour", "is 0: write a time such as \"2s\""));
+            return Err(InvalidKey::at("day.hour", "is 0: write a time such as \"2s\""));
         }
         if !(self.peak_per_s > 0.0 && self.peak_per_s <= 1e9) {
-            return Err(Wrong::at("day.peak-per-s", "write requests per second above 0"));
+            return Err(InvalidKey::at("day.peak-per-s", "write requests per second above 0"));
         }
         let Traffic::Open { load, .. } = &mut model.traffic else {
-            return Err(Wrong::at("server.traffic", "a day needs [server.traffic.open]"));
+            return Err(InvalidKey::at("server.traffic", "a day needs [server.traffic.open]"));
         };
         let path = base.join(&self.trace);
-        let wrong = |error: String| Wrong::at("day.trace", error);
+        let wrong = |error: String| InvalidKey::at("day.trace", error);
         let text = std::fs::read_to_string(&path)
             .map_err(|error| wrong(format!("cannot read {}: {error}", path.display())))?;
         let trace = parse_trace(&text, &path, Steps::Hold).map_err(|it| wrong(it.to_string()))?;
@@ -356,7 +360,7 @@ fn variants(
     tables: &[toml::Table],
     epoch: Nanos,
     choice: &Choice,
-) -> Result<Vec<NetServerVariant>, Wrong> {
+) -> Result<Vec<NetServerVariant>, InvalidKey> {
     let mut written = Vec::new();
     for (at, table) in tables.iter().enumerate() {
         let key = format!("policy[{at}]");
@@ -364,14 +368,14 @@ fn variants(
             [("tiers", "a server has no tiers"), ("epoch", "`epoch` is a key of the file")]
         {
             if table.contains_key(name) {
-                return Err(Wrong::at(
+                return Err(InvalidKey::at(
                     format!("{key}.{name}"),
                     format!("{why}: leave the key out"),
                 ));
             }
         }
         let PolicySection { name, label, config, .. } = PolicySection::read(table.clone(), &key)?;
-        let wrong = |error: PolicyError| Wrong::at(format!("{key}.name"), error.to_string());
+        let wrong = |error: PolicyError| InvalidKey::at(format!("{key}.name"), error.to_string());
         let policy = PolicySource::registered(&name).map_err(wrong)?;
         let label = label.unwrap_or(name);
         written.push(NetServerVariant { label, policy, config, epoch, key });

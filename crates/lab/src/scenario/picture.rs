@@ -2,7 +2,7 @@
 //! side by side with their intervals.
 
 use super::{Outcome, Quantity};
-use crate::figure::{Axis, Figure, Look, Point};
+use crate::figure::{Axis, CurveStyle, Figure, Point};
 
 /// The largest number of apps that have panels of their own.
 const MOST_APPS: usize = 4;
@@ -61,7 +61,7 @@ impl Outcome {
                 Point::from_estimate(1.0 + policy as f64 + shift, &self.estimate(policy, *at))
             };
             let points = (0..self.policies.len()).map(point);
-            figure = figure.with_curve(quantity.name.clone(), Look::Points, points);
+            figure = figure.with_curve(quantity.name.clone(), CurveStyle::Points, points);
         }
         Some(figure)
     }

@@ -120,7 +120,7 @@ impl Replications<'_> {
             notices.push("one replication has no interval: run at least two".to_owned());
         }
         for (label, samples) in self.labels.iter().zip(samples) {
-            notices.extend(samples.doubts(label, apps));
+            notices.extend(samples.warnings(label, apps));
         }
         notices
     }
@@ -157,20 +157,20 @@ impl Samples {
     }
 
     /// Notices about apps whose figures mislead.
-    fn doubts(&self, label: &str, apps: &[(&str, bool)]) -> Vec<String> {
-        let mut doubts = Vec::new();
+    fn warnings(&self, label: &str, apps: &[(&str, bool)]) -> Vec<String> {
+        let mut warnings = Vec::new();
         if self.replications() == 0 {
-            return doubts;
+            return warnings;
         }
         for (at, (name, is_open)) in apps.iter().enumerate() {
             let (arrived, left) = (self.arrived[at] as f64, self.left[at] as f64);
             if arrived == 0.0 {
-                doubts.push(format!("policy `{label}`: no request of app `{name}` arrived"));
+                warnings.push(format!("policy `{label}`: no request of app `{name}` arrived"));
             }
             // Beyond chance: five standard deviations of a Poisson count.
             let many = left > UNANSWERED * arrived && left > 5.0 * arrived.sqrt();
             if many && *is_open {
-                doubts.push(format!(
+                warnings.push(format!(
                     "policy `{label}`: {:.1} % of the requests of app `{name}` were not answered \
                      before the end: the system does not keep up, and its response times grow \
                      with the length of the run",
@@ -178,6 +178,6 @@ impl Samples {
                 ));
             }
         }
-        doubts
+        warnings
     }
 }

@@ -10,7 +10,7 @@
 
 use super::outcome::interval;
 use super::run::failed;
-use super::{RunError, Scenario, Variant, Wrong};
+use super::{InvalidKey, RunError, Scenario, Variant};
 use crate::cycles::{BACKLOG, Cycle, LARGEST, WINDOW, error_figure, response_figure, worst};
 use crate::figure::Figure;
 use crate::progress::Progress;
@@ -73,8 +73,8 @@ pub struct Sweep {
 }
 
 impl Search {
-    fn check(&self) -> Result<(), Wrong> {
-        let fail = |key: &str, message: &str| Err(Wrong::at(key, message));
+    fn check(&self) -> Result<(), InvalidKey> {
+        let fail = |key: &str, message: &str| Err(InvalidKey::at(key, message));
         if self.shortest < Nanos::from_micros(1) {
             return fail("--shortest", "must be at least a microsecond");
         }
@@ -112,7 +112,7 @@ impl Scenario {
     ///
     /// # Errors
     /// If no app or several have bursts, or the search makes no sense.
-    pub fn bursty_app(&self, search: &Search) -> Result<usize, Wrong> {
+    pub fn bursty_app(&self, search: &Search) -> Result<usize, InvalidKey> {
         search.check()?;
         let all: Vec<usize> =
             (0..self.model.app.len()).filter(|app| bursts(&self.model, *app).is_some()).collect();
@@ -127,14 +127,14 @@ impl Scenario {
                 self.check_events(warmup.saturating_add(length), "--longest")?;
                 Ok(*app)
             }
-            [] => Err(Wrong::at(
+            [] => Err(InvalidKey::at(
                 "app",
                 "no app has bursts: give one a source with bursts = { high = 1200.0, low = 400.0, \
                  cycle = \"2s\" }, or a schedule that cycles",
             )),
             _ => {
                 let message = format!("several apps have bursts ({}): keep those of one", names());
-                Err(Wrong::at("app", message))
+                Err(InvalidKey::at("app", message))
             }
         }
     }

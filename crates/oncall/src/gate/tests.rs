@@ -369,7 +369,7 @@ fn a_worker_that_leaves_or_is_expelled_is_passed_over() {
     let (gate, woken) = (memory.gate(), Woken::default());
     all_arrive(&gate, 0..4, &woken);
     assert!(gate.leave(Id(1)));
-    gate.expel(Id(2), &woken);
+    gate.evict(Id(2), &woken);
     assert_eq!(woken.take(), [2]);
     assert_eq!(gate.check(Id(2), NOW, &woken), Decision::Run);
     gate.close_seat(Id(0), NOW, &woken);
@@ -450,7 +450,7 @@ fn a_resting_worker_runs_without_a_slot_when_the_agent_is_silent_or_its_connecti
     let memory = Memory::new(3, &on_call(1));
     let (gate, woken) = (memory.gate(), Woken::default());
     assert!((0..3).all(|id| gate.rest(Id(id), NOW)));
-    gate.expel(Id(2), &woken);
+    gate.evict(Id(2), &woken);
     let later = NOW + 71 * MS;
     gate.query_arrived(Id(0), later, &woken);
     gate.pump(later, &woken);

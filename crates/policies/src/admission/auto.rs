@@ -49,14 +49,14 @@ use change::Change;
 use confirmation::Confirmation;
 use keys::{Config, Goal};
 use ledger::Ledger;
-use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
+use lull_control::admission::{Admission, Allowance, GateObservation, Pace, RoundLimits};
 use lull_control::{PolicyError, Rng};
 use lull_measure::Nanos;
 use rand::SeedableRng;
 use setting::Setting;
-use survey::{Finding, Plan, Progress, Survey, What};
+use survey::{Finding, Plan, Progress, Survey, SurveyKind};
 use turn::Turn;
-use window::{Look, Window};
+use window::{Window, WindowReading};
 
 mod aim;
 mod candidates;
@@ -105,7 +105,7 @@ const REST: u64 = 32;
 const RETRIES_MAX: u64 = 16;
 /// Change of how many are under way at a time that is another load, in a survey. It follows
 /// latency, too, and so goes up and down more where clients do not wait for their answers.
-const OTHER_CROWD: f64 = 3.0;
+const OTHER_UNDER_WAY: f64 = 3.0;
 /// The longest time for which a rest may break the bound.
 const LATE_FOR: Nanos = Nanos::from_secs(4);
 /// Length that the block was to have that shows how many are under way, over that of the blocks
@@ -174,16 +174,16 @@ struct Auto {
 
 impl Auto {
     fn new(config: Config, site: &Site<'_>) -> Result<Self, PolicyError> {
-        let asked = ServerObjective::from_list(site.asked);
-        let aim = Aim::new(&config, asked);
-        let bound = asked.bound_s.map(Nanos::from_secs_f64);
+        let objective = ServerObjective::from_list(site.server_objectives);
+        let aim = Aim::new(&config, objective);
+        let bound = objective.bound_s.map(Nanos::from_secs_f64);
         if !site.workers.may_wait() && candidates::pauses(&config, &aim, site.workers).is_empty() {
             let message = "`auto` lets workers rest for as long as a promise allows: state a tail \
                            objective of more than 1.25 ms, or let workers wait instead";
             return Err(wrong("name", message.to_owned()));
         }
         Ok(Self {
-            window: Window::new(config.window, config.look, asked.at, bound),
+            window: Window::new(config.window, config.look, objective.at, bound),
             stage: SCOUTING,
             workers: site.workers,
             cores: site.cores,
@@ -215,7 +215,7 @@ impl Auto {
         }
     }
 
-    fn judge(&mut self, now: Nanos, look: Look) {
+    fn judge(&mut self, now: Nanos, look: WindowReading) {
         match &mut self.stage {
             Stage::Scouting { is_reported } => {
                 let is_reported = *is_reported;
@@ -235,15 +235,15 @@ impl Auto {
     }
 
     /// Begins the first survey that there is something to try in.
-    fn begin(&mut self, now: Nanos, scouted: Look, is_reported: bool) {
-        self.window.extend_to_crowd();
+    fn begin(&mut self, now: Nanos, scouted: WindowReading, is_reported: bool) {
+        self.window.extend_to_under_way();
         if scouted.span.max(self.window.last_length()) < self.window.length().scale(SCOUTED) {
             return;
         }
         if self.chooses_outcome(scouted) {
             return;
         }
-        self.turn.has_candidates = self.has_candidates(scouted.crowd);
+        self.turn.has_candidates = self.has_candidates(scouted.under_way_mean);
         let must_wait = self.turn.has_candidates && !self.turn.is_allowed;
         if !self.may_survey(now) || must_wait {
             return;
@@ -256,7 +256,7 @@ impl Auto {
             return;
         }
         if !is_reported {
-            let (crowd, cores, least) = (scouted.crowd, self.cores, self.config.least_cap);
+            let (count, cores, least) = (scouted.under_way_mean, self.cores, self.config.least_cap);
             let why =
                 format!("{count:.0} under way on {cores} cores: no limit from {least} on can bind");
             self.decide_on(Setting::Open, &why);
@@ -265,11 +265,11 @@ impl Auto {
     }
 
     /// Limits to try beside the open gate.
-    fn survey_of_caps(&mut self, scouted: Look) -> Option<Survey> {
+    fn survey_of_caps(&mut self, scouted: WindowReading) -> Option<Survey> {
         let allowed = self.config.least_cap..=self.config.most_cap;
         let may_wait = self.workers.may_wait();
-        let caps = candidates::caps(self.cores, scouted.crowd, &allowed);
-        let is_long = scouted.crowd > LONG_S * scouted.per_s;
+        let caps = candidates::caps(self.cores, scouted.under_way_mean, &allowed);
+        let is_long = scouted.under_way_mean > LONG_S * scouted.per_s;
         let caps =
             if is_long { candidates::first(self.cores, caps, self.patience > 1) } else { caps };
         let mut caps: Vec<u32> = caps.into_iter().filter(|_| may_wait).collect();
@@ -282,7 +282,7 @@ impl Auto {
             caps.sort_unstable_by(|one, other| other.cmp(one));
         }
         let tried = caps.into_iter().map(|cap| Setting::Flow { cap, batch: 1 }).collect();
-        self.survey(What::Caps, Setting::Open, tried, Some(scouted), scouted.per_s)
+        self.survey(SurveyKind::Caps, Setting::Open, tried, Some(scouted), scouted.per_s)
     }
 
     /// Turns to try with a limit that helps.
@@ -293,7 +293,7 @@ impl Auto {
         batches.retain(|batch| *batch > 1 && *batch <= self.config.most_batch.min(most));
         batches.dedup();
         let tried = batches.into_iter().map(|batch| Setting::Flow { cap, batch }).collect();
-        self.survey(What::Batches, best, tried, None, per_s)
+        self.survey(SurveyKind::Batches, best, tried, None, per_s)
     }
 
     /// Neighbours of a limit that helps to try.
@@ -302,29 +302,29 @@ impl Auto {
         self.moves = self.moves.checked_sub(1)?;
         let caps = candidates::neighbours(cap, &(self.config.least_cap..=self.config.most_cap));
         let tried = caps.into_iter().map(|cap| Setting::Flow { cap, batch: 1 }).collect();
-        self.survey(What::Neighbours, best, tried, None, per_s)
+        self.survey(SurveyKind::Neighbours, best, tried, None, per_s)
     }
 
     /// Rests to try, if workers can rest and a bound says for how long.
-    fn survey_of_rests(&mut self, open: Option<Look>, per_s: f64) -> Option<Survey> {
+    fn survey_of_rests(&mut self, open: Option<WindowReading>, per_s: f64) -> Option<Survey> {
         let pauses = candidates::pauses(&self.config, &self.aim, self.workers);
         let tried = pauses.into_iter().map(|pause| Setting::Rests { pause }).collect();
-        self.survey(What::Rests, Setting::Open, tried, open, per_s)
+        self.survey(SurveyKind::Rests, Setting::Open, tried, open, per_s)
     }
 
     fn survey(
         &mut self,
-        what: What,
+        what: SurveyKind,
         reference: Setting,
         candidates: Vec<Setting>,
-        last_reference: Option<Look>,
+        last_reference: Option<WindowReading>,
         expected_per_s: f64,
     ) -> Option<Survey> {
         if candidates.is_empty() {
             return None;
         }
         // The choice of a neighbour does not close the gate.
-        let is_neighbours = what == What::Neighbours;
+        let is_neighbours = what == SurveyKind::Neighbours;
         self.surveys += u64::from(!is_neighbours);
         let pairs = if is_neighbours { NEIGHBOUR_PAIRS } else { self.config.pairs };
         let (pairs, number) = (pairs as usize, self.surveys);
@@ -340,7 +340,7 @@ impl Auto {
         let found = match (what, progress) {
             (_, Progress::GoesOn) => return,
             // A cap was found, and the load is another by now.
-            (What::Batches | What::Neighbours, Progress::Torn) => {
+            (SurveyKind::Batches | SurveyKind::Neighbours, Progress::Torn) => {
                 self.end_search(begun, now);
                 return self.search_again(now, "the load");
             }
@@ -352,17 +352,17 @@ impl Auto {
         };
         let per_s = found.usual_per_s;
         let best = self.settle(now, what, reference, &found);
-        if what == What::Caps {
+        if what == SurveyKind::Caps {
             self.moves = MOVES;
         }
         let has_moved = found.best.is_some();
         let next = match what {
-            What::Caps if best == Setting::Open => self.survey_of_rests(None, per_s),
-            What::Caps => self.survey_of_neighbours(best, per_s),
-            What::Neighbours if has_moved => self.survey_of_neighbours(best, per_s),
-            What::Neighbours | What::Batches | What::Rests => None,
+            SurveyKind::Caps if best == Setting::Open => self.survey_of_rests(None, per_s),
+            SurveyKind::Caps => self.survey_of_neighbours(best, per_s),
+            SurveyKind::Neighbours if has_moved => self.survey_of_neighbours(best, per_s),
+            SurveyKind::Neighbours | SurveyKind::Batches | SurveyKind::Rests => None,
         };
-        let is_cap = matches!(what, What::Caps | What::Neighbours);
+        let is_cap = matches!(what, SurveyKind::Caps | SurveyKind::Neighbours);
         let next = match next {
             None if is_cap => self.survey_of_batches(best, per_s),
             next => next,
@@ -375,20 +375,20 @@ impl Auto {
 
     /// Decides on what a survey found. Without a result, a setting that is in force and was not
     /// ruled out stays.
-    fn settle(&mut self, now: Nanos, what: What, reference: Setting, found: &Finding) -> Setting {
+    fn settle(&mut self, now: Nanos, what: SurveyKind, start: Setting, found: &Finding) -> Setting {
         let is_in_force = |setting: &Setting| match (setting, self.setting) {
             (Setting::Flow { cap, .. }, Setting::Flow { cap: in_force, .. }) => *cap == in_force,
             _ => false,
         };
-        let stays = what == What::Caps && found.undecided.iter().any(is_in_force);
+        let stays = what == SurveyKind::Caps && found.undecided.iter().any(is_in_force);
         let best = match found.best {
             Some(best) => best,
             None if stays => self.setting,
-            None => reference,
+            None => start,
         };
         if let (Some(Setting::Flow { .. }), Some(proof)) = (found.best, found.proof) {
             // Turns are compared with the limit, which says nothing of the open gate.
-            let is_of_open = what == What::Caps;
+            let is_of_open = what == SurveyKind::Caps;
             let log_capital = if is_of_open { proof.log_capital } else { 0.0 };
             let wait = self.window.length().scale(1.0 / self.open_share());
             let proof = Proof { log_capital, ..proof };
@@ -457,7 +457,7 @@ fn is_beyond(times: f64, one: f64, other: f64) -> bool {
 }
 
 impl Admission for Auto {
-    fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits) {
+    fn decide(&mut self, seen: &GateObservation<'_>, admission: &mut RoundLimits) {
         self.connections = *seen.connections.as_ref().unwrap_or(&0);
         self.note_times(seen);
         if self.window.is_gap(seen.now) && self.is_paired() {

@@ -4,7 +4,7 @@
 use super::Site;
 use crate::toolkit::descent::Descent;
 use crate::toolkit::knee::Knee;
-use lull_control::admission::Seen;
+use lull_control::admission::GateObservation;
 use lull_measure::Nanos;
 
 /// A search for a limit, or a limit that was given.
@@ -62,7 +62,7 @@ impl CapSearch {
     }
 
     /// Notes the answers.
-    pub(crate) fn note(&mut self, seen: &Seen<'_>) {
+    pub(crate) fn note(&mut self, seen: &GateObservation<'_>) {
         match self {
             Self::Up(knee) => knee.note(seen),
             Self::Down(descent) => descent.note(seen),

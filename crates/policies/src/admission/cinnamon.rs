@@ -127,12 +127,12 @@ mod tests {
         let mut gate = gate(46, "");
         gate.run(300, |_| 0.01);
         assert!((22..=24).contains(&gate.cap()), "{}", gate.cap());
-        let mut crowd = self::gate(5_000, "");
-        crowd.run(300, |_| 0.01);
-        assert_eq!(crowd.cap(), 256);
-        crowd.clients = 200;
-        crowd.run(30, |_| 0.01);
-        assert!(crowd.cap() < 130, "no wind-up: {}", crowd.cap());
+        let mut crowded = self::gate(5_000, "");
+        crowded.run(300, |_| 0.01);
+        assert_eq!(crowded.cap(), 256);
+        crowded.clients = 200;
+        crowded.run(30, |_| 0.01);
+        assert!(crowded.cap() < 130, "no wind-up: {}", crowded.cap());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::cap_search::CapSearch;
 use crate::config::{config, positive_time, read, text, within};
 use crate::entry::{ConfigSchema, Entry};
 use lull_control::PolicyError;
-use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
+use lull_control::admission::{Admission, Allowance, GateObservation, Pace, RoundLimits};
 use lull_measure::Nanos;
 
 /// The registry's entry.
@@ -63,7 +63,7 @@ pub(super) struct InTurn {
 }
 
 impl Admission for InTurn {
-    fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits) {
+    fn decide(&mut self, seen: &GateObservation<'_>, admission: &mut RoundLimits) {
         self.search.note(seen);
         admission.allow.fill(Allowance::turns_of(self.batch));
         let again = self.look;

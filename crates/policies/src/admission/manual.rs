@@ -12,7 +12,9 @@
 use super::AdmissionKind;
 use crate::config::{config, read, text, within, wrong};
 use crate::entry::{ConfigSchema, Entry};
-use lull_control::admission::{Admission, Allowance, Numbers, Pace, RoundLimits, Seen};
+use lull_control::admission::{
+    Admission, Allowance, GateLimits, GateObservation, Pace, RoundLimits,
+};
 use lull_control::{Objective, PolicyError};
 use lull_measure::Nanos;
 
@@ -32,7 +34,7 @@ pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
     make: |table, _, _| {
         let config: Config = read(table)?;
         let Config { cap, batch, delay } = config;
-        Ok(Box::new(Manual { numbers: Numbers { cap, batch, delay } }))
+        Ok(Box::new(Manual { numbers: GateLimits { cap, batch, delay } }))
     },
 };
 
@@ -62,12 +64,12 @@ fn check(config: &Config) -> Result<(), PolicyError> {
 }
 
 struct Manual {
-    numbers: Numbers,
+    numbers: GateLimits,
 }
 
 impl Admission for Manual {
-    fn decide(&mut self, _: &Seen<'_>, admission: &mut RoundLimits) {
-        let Numbers { cap, batch, delay } = self.numbers;
+    fn decide(&mut self, _: &GateObservation<'_>, admission: &mut RoundLimits) {
+        let GateLimits { cap, batch, delay } = self.numbers;
         admission.allow.fill(Allowance::turns_of(batch));
         admission.cap = cap;
         admission.pace = match delay {
@@ -82,7 +84,7 @@ impl Admission for Manual {
         true
     }
 
-    fn numbers(&mut self) -> Option<&mut Numbers> {
+    fn numbers(&mut self) -> Option<&mut GateLimits> {
         Some(&mut self.numbers)
     }
 }
@@ -101,7 +103,7 @@ mod tests {
         assert_eq!((admission.cap, admission.pace), (3, Pace::Flow { again: AGAIN }));
         assert_eq!(admission.allow, vec![Allowance::turns_of(2); 8]);
         let delay = Nanos::from_millis(2);
-        *gate.numbers().unwrap() = Numbers { cap: 5, batch: 1, delay };
+        *gate.numbers().unwrap() = GateLimits { cap: 5, batch: 1, delay };
         gate.decide(&bench.seen(), &mut admission);
         assert_eq!(admission.cap, 5);
         assert_eq!(admission.pace, Pace::Rounds { turns: u32::MAX, pause: delay, every: None });

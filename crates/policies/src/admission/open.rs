@@ -8,7 +8,7 @@
 use super::AdmissionKind;
 use crate::config::{NoKeys, read};
 use crate::entry::{ConfigSchema, Entry};
-use lull_control::admission::{Admission, RoundLimits, Seen};
+use lull_control::admission::{Admission, GateObservation, RoundLimits};
 
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
@@ -26,7 +26,7 @@ pub(crate) static ENTRY: Entry<AdmissionKind> = Entry {
 struct Open;
 
 impl Admission for Open {
-    fn decide(&mut self, _: &Seen<'_>, admission: &mut RoundLimits) {
+    fn decide(&mut self, _: &GateObservation<'_>, admission: &mut RoundLimits) {
         *admission = RoundLimits::open(admission.allow.len());
     }
 }

@@ -23,7 +23,7 @@ use super::{AdmissionKind, Site};
 use crate::config::{config, positive_time, read, text, within, wrong};
 use crate::entry::{ConfigSchema, Entry};
 use crate::toolkit::quota::{Limits, Quota};
-use lull_control::admission::{Admission, Pace, RoundLimits, Seen};
+use lull_control::admission::{Admission, GateObservation, Pace, RoundLimits};
 use lull_control::{Objective, PolicyError};
 use lull_measure::Nanos;
 use lull_measure::compliance::Patience;
@@ -111,7 +111,7 @@ impl Promises {
 }
 
 impl Admission for Promises {
-    fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits) {
+    fn decide(&mut self, seen: &GateObservation<'_>, admission: &mut RoundLimits) {
         self.search.note(seen);
         if self.search.has_settled() {
             self.quota.note(seen);

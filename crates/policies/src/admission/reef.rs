@@ -52,7 +52,9 @@ use super::{AdmissionKind, Site};
 use crate::config::{config, positive_time, read, text, within, wrong};
 use crate::entry::{ConfigSchema, Entry, Registry};
 use crate::toolkit::load_limit::LoadLimit;
-use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, RoundSeen, Seen};
+use lull_control::admission::{
+    Admission, Allowance, GateObservation, Pace, RoundLimits, RoundObservation,
+};
 use lull_control::{Objective, PolicyError};
 use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
@@ -236,7 +238,7 @@ impl Reef {
     }
 
     /// D: the break-even while C is searched for, then as long as lambda allows.
-    fn rest(&mut self, seen: &Seen<'_>) -> Nanos {
+    fn rest(&mut self, seen: &GateObservation<'_>) -> Nanos {
         if self.must_work() {
             return Nanos::ZERO;
         }
@@ -253,7 +255,7 @@ impl Reef {
     }
 
     /// Rounds without a rest as one round, once they have lasted for D_max.
-    fn stretched(&mut self, seen: &Seen<'_>) -> Option<RoundSeen> {
+    fn stretched(&mut self, seen: &GateObservation<'_>) -> Option<RoundObservation> {
         let stretch = self.stretch.as_mut()?;
         stretch.queries += seen.answered.iter().map(|one| one.queries).sum::<u32>();
         let took = seen.now.saturating_sub(stretch.since);
@@ -262,7 +264,7 @@ impl Reef {
         }
         let queries = stretch.queries;
         self.stretch = Some(Stretch { since: seen.now, queries: 0 });
-        Some(RoundSeen { turns: 0, queries, took })
+        Some(RoundObservation { turns: 0, queries, took })
     }
 
     /// How the next turns follow each other.
@@ -278,7 +280,7 @@ impl Reef {
 }
 
 impl Admission for Reef {
-    fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits) {
+    fn decide(&mut self, seen: &GateObservation<'_>, admission: &mut RoundLimits) {
         self.search.note(seen);
         if self.follows_gate {
             self.limit.note(seen);
@@ -330,7 +332,7 @@ impl Admission for Reef {
 #[cfg(test)]
 mod tests {
     use super::super::testing::{Bench, build, refused};
-    use lull_control::admission::{Pace, RoundLimits, RoundSeen, ServerTimes};
+    use lull_control::admission::{Pace, RoundLimits, RoundObservation, ServerTimes};
     use lull_measure::Nanos;
 
     fn decided(config: &str, bench: &mut Bench) -> RoundLimits {
@@ -346,8 +348,8 @@ mod tests {
         }
     }
 
-    fn round(queries: u32, took_us: u64) -> Option<RoundSeen> {
-        Some(RoundSeen { turns: queries, queries, took: Nanos::from_micros(took_us) })
+    fn round(queries: u32, took_us: u64) -> Option<RoundObservation> {
+        Some(RoundObservation { turns: queries, queries, took: Nanos::from_micros(took_us) })
     }
 
     #[test]

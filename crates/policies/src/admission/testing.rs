@@ -3,7 +3,7 @@
 use super::{Site, Workers};
 use crate::registry::ADMISSION_CONTROLLERS;
 use lull_control::admission::{
-    Admission, Answered, Pace, RoundLimits, RoundSeen, Seen, ServerTimes,
+    Admission, Answered, GateObservation, Pace, RoundLimits, RoundObservation, ServerTimes,
 };
 use lull_control::{Objective, PolicyError};
 use lull_measure::{Gauge, Missing, Nanos, Percentile};
@@ -13,7 +13,7 @@ pub(crate) struct Bench {
     pub(crate) objectives: Vec<Option<Objective>>,
     pub(crate) cores: u32,
     /// The objectives of the server as a whole.
-    pub(crate) asked: Vec<Objective>,
+    pub(crate) server_objectives: Vec<Objective>,
     pub(crate) workers: Workers,
     /// Share of the time in which all workers rest.
     pub(crate) rested: f64,
@@ -22,7 +22,7 @@ pub(crate) struct Bench {
     pub(crate) device: f64,
     /// Latency of all that is answered.
     pub(crate) latency: Nanos,
-    pub(crate) round: Option<RoundSeen>,
+    pub(crate) round: Option<RoundObservation>,
     pub(crate) server: Gauge<ServerTimes>,
     pub(crate) seed: u64,
     pub(crate) is_live: bool,
@@ -37,7 +37,7 @@ impl Bench {
         Self {
             objectives: vec![None; connections],
             cores: 23,
-            asked: Vec::new(),
+            server_objectives: Vec::new(),
             workers: Workers::Wait,
             rested: 0.0,
             connections: Err(Missing::because("a bench has no connections")),
@@ -102,8 +102,8 @@ impl Bench {
         self.now = self.now.saturating_sub(by);
     }
 
-    pub(crate) fn seen(&mut self) -> Seen<'_> {
-        Seen {
+    pub(crate) fn seen(&mut self) -> GateObservation<'_> {
+        GateObservation {
             now: self.now,
             answered: &self.answered,
             waiting: &self.waiting,
@@ -118,7 +118,7 @@ impl Bench {
 
     fn site(&self) -> Site<'_> {
         Site {
-            asked: &self.asked,
+            server_objectives: &self.server_objectives,
             workers: self.workers,
             seed: self.seed,
             is_live: self.is_live,

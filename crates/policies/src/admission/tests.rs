@@ -3,13 +3,13 @@
 use super::testing::{Bench, build};
 use super::*;
 use crate::registry::{ADMISSION_CONTROLLERS, DISPATCHERS, POLICIES};
-use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, RoundSeen};
+use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, RoundObservation};
 use lull_measure::Nanos;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 /// Connections that every admission controller can work with.
-fn everybody() -> Bench {
+fn mixed_bench() -> Bench {
     let mut bench = Bench::promised(2, 14);
     bench.objectives[1] = Some(Objective::Disengagement { ratio: 0.001 });
     bench
@@ -33,7 +33,7 @@ fn a_slip_is_answered_with_the_nearest_name() {
 
 #[test]
 fn every_admission_controller_builds_from_its_defaults_and_refuses_strange_keys() {
-    let bench = everybody();
+    let bench = mixed_bench();
     for entry in ADMISSION_CONTROLLERS.iter() {
         build(entry.name, &entry.defaults().to_string(), &bench);
         let refused = testing::refused(entry.name, "no_such_key = 1", &bench);
@@ -47,7 +47,7 @@ fn every_admission_controller_builds_from_its_defaults_and_refuses_strange_keys(
 
 #[test]
 fn manual_alone_lends_its_numbers_to_a_policy() {
-    let bench = everybody();
+    let bench = mixed_bench();
     for entry in ADMISSION_CONTROLLERS.iter() {
         let lends = build(entry.name, "", &bench).numbers().is_some();
         assert_eq!(lends, entry.name == "manual", "{}", entry.name);
@@ -63,12 +63,12 @@ proptest! {
         ),
     ) {
         for entry in ADMISSION_CONTROLLERS.iter() {
-            let mut bench = everybody();
+            let mut bench = mixed_bench();
             let mut admission = build(entry.name, "", &bench);
             let mut limits = RoundLimits::open(16);
             for (span_ms, per_s, latency_ms, round) in &steps {
                 bench.latency = Nanos::from_millis(*latency_ms);
-                bench.round = round.map(|queries| RoundSeen {
+                bench.round = round.map(|queries| RoundObservation {
                     turns: queries,
                     queries,
                     took: Nanos::from_millis(1),
@@ -126,7 +126,7 @@ proptest! {
         turns in prop::collection::vec(turn(), 1..60),
     ) {
         for entry in ADMISSION_CONTROLLERS.iter() {
-            let mut bench = everybody();
+            let mut bench = mixed_bench();
             let mut admission = build(entry.name, "", &bench);
             let mut limits = RoundLimits::open(bench.objectives.len());
             for turn in &turns {
@@ -200,7 +200,7 @@ struct LiveGate {
 
 impl LiveGate {
     fn new(name: &'static str) -> Self {
-        let bench = everybody();
+        let bench = mixed_bench();
         let admission = build(name, "", &bench);
         let places = bench.objectives.len();
         let limits = RoundLimits::open(places);

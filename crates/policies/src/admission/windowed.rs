@@ -13,7 +13,7 @@
 
 use crate::config::{positive_time, within};
 use lull_control::PolicyError;
-use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
+use lull_control::admission::{Admission, Allowance, GateObservation, Pace, RoundLimits};
 use lull_measure::Nanos;
 
 /// The fewest answers of a sample window; a window with fewer continues (the concurrency-limits
@@ -70,7 +70,7 @@ impl<L: Limiter> Windowed<L> {
     }
 
     /// Adds the answers; returns the sample once the window is over.
-    fn note(&mut self, seen: &Seen<'_>) -> Option<Sample> {
+    fn note(&mut self, seen: &GateObservation<'_>) -> Option<Sample> {
         let Some(begun) = self.begun else {
             self.begun = Some(seen.now);
             return None;
@@ -101,7 +101,7 @@ impl<L: Limiter> Windowed<L> {
 }
 
 impl<L: Limiter> Admission for Windowed<L> {
-    fn decide(&mut self, seen: &Seen<'_>, admission: &mut RoundLimits) {
+    fn decide(&mut self, seen: &GateObservation<'_>, admission: &mut RoundLimits) {
         if let Some(sample) = self.note(seen) {
             self.limit = self.limiter.update(sample).max(1.0);
         }

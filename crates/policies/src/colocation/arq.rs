@@ -42,8 +42,8 @@ use crate::toolkit::regions::{Kind, Move, Region, Regions};
 use crate::toolkit::slack::check_apps;
 use crate::toolkit::{for_present_apps, revise};
 use lull_control::{
-    AppId, AppSpec, Assessor, Capability, Direction, Expectation, Machine, Observation, Plan,
-    Policy, PolicyError, Reason, Rng, Scheduling, Setting, Standing, numbered, require,
+    AppId, AppSpec, Assessment, Assessor, Capability, Direction, Expectation, Machine, Observation,
+    Plan, Policy, PolicyError, Reason, Rng, Scheduling, Setting, numbered, require,
 };
 use lull_measure::Nanos;
 use lull_measure::catalogue::{ENTROPY_SYSTEM, REMAINING_TOLERANCE};
@@ -227,33 +227,40 @@ impl Arq {
 
     /// Runs one pass of Algorithm 1's loop.
     fn adjust(&mut self, seen: &Observation) {
-        let standing = self.assessor.assess(seen);
+        let assessment = self.assessor.assess(seen);
         self.settle_exits_and_caps(seen);
-        if standing.entropy.lc.is_none() {
+        if assessment.entropy.lc.is_none() {
             return;
         }
-        let before = std::mem::replace(&mut self.entropy, standing.entropy.system);
+        let before = std::mem::replace(&mut self.entropy, assessment.entropy.system);
         match self.attempt.take() {
-            Some(attempt) if self.rose(before) && self.is_to_blame(&attempt, seen, &standing) => {
-                self.regret(attempt, before, seen, &standing);
+            Some(attempt)
+                if self.has_risen(before) && self.is_only_cause(&attempt, seen, &assessment) =>
+            {
+                self.regret(attempt, before, seen, &assessment);
             }
-            _ => self.take_next_step(seen, &standing),
+            _ => self.take_next_step(seen, &assessment),
         }
     }
 
-    fn rose(&self, before: f64) -> bool {
+    fn has_risen(&self, before: f64) -> bool {
         self.entropy > before + self.config.epsilon
     }
 
     /// Whether nothing else that is known can have raised entropy.
-    fn is_to_blame(&self, attempt: &Attempt, seen: &Observation, standing: &Standing) -> bool {
+    fn is_only_cause(
+        &self,
+        attempt: &Attempt,
+        seen: &Observation,
+        assessment: &Assessment,
+    ) -> bool {
         let changed = |(then, now): (&Option<f64>, Option<f64>)| match (then, now) {
             (Some(then), Some(now)) => (now - then).abs() > self.config.load_change * then.abs(),
             _ => false,
         };
         let excused = self.config.skip_undo_on_load_change
             && attempt.offered.iter().zip(offered(seen)).any(changed);
-        attempt.readings == readings(standing) && !excused
+        attempt.readings == readings(assessment) && !excused
     }
 
     /// An app that has exited needs no region; one with fewer threads than
@@ -271,13 +278,19 @@ impl Arq {
     }
 
     /// The last move raised entropy.
-    fn regret(&mut self, attempt: Attempt, before: f64, seen: &Observation, standing: &Standing) {
+    fn regret(
+        &mut self,
+        attempt: Attempt,
+        before: f64,
+        seen: &Observation,
+        assessment: &Assessment,
+    ) {
         let victim = attempt.moved.from;
         // In both cases the victim's next unit is of another kind (PARTIES' wheel).
         let pointer = &mut self.victims[slot(victim, &self.apps)].pointer;
         *pointer = (attempt.moved.kind as usize + 1) % Kind::ALL.len();
         if !self.config.undo.include(victim) {
-            return self.take_next_step(seen, standing);
+            return self.take_next_step(seen, assessment);
         }
         self.regions = attempt.before;
         if self.config.ban.include(victim) {
@@ -289,22 +302,22 @@ impl Arq {
     }
 
     /// `AdjustResource`: one unit from a victim to a beneficiary, if there are both.
-    fn take_next_step(&mut self, seen: &Observation, standing: &Standing) {
-        let views = self.views(seen, standing);
+    fn take_next_step(&mut self, seen: &Observation, assessment: &Assessment) {
+        let views = self.views(seen, assessment);
         let Some(to_move) = self.next_move(&views, seen.time) else { return };
         let before = self.regions.clone();
         if !self.regions.shift(to_move) {
             return;
         }
         self.advance_pointer(to_move, &before);
-        let (offered, readings) = (offered(seen).collect(), readings(standing));
+        let (offered, readings) = (offered(seen).collect(), readings(assessment));
         self.attempt = Some(Attempt { moved: to_move, before, offered, readings });
         self.write(&self.reason(to_move, &views));
     }
 
     /// The latency-critical apps that live and have a tail.
-    fn views(&self, seen: &Observation, standing: &Standing) -> Vec<View> {
-        let view = |((app, _), stand): ((AppId, &AppSpec), &lull_control::AppStanding)| {
+    fn views(&self, seen: &Observation, assessment: &Assessment) -> Vec<View> {
+        let view = |((app, _), stand): ((AppId, &AppSpec), &lull_control::AppAssessment)| {
             let (reading, tail) = (stand.lc?, stand.tail?);
             let now = seen.app(app).filter(|now| now.alive)?;
             let waiting = now.latency.as_ref().is_ok_and(|latency| latency.outstanding > 0);
@@ -315,7 +328,7 @@ impl Arq {
                 active: !tail.stale || waiting,
             })
         };
-        numbered(&self.apps).zip(&standing.apps).filter_map(view).collect()
+        numbered(&self.apps).zip(&assessment.apps).filter_map(view).collect()
     }
 
     /// The first possible move in the order of need of beneficiaries, then of
@@ -418,8 +431,8 @@ fn offered(seen: &Observation) -> impl Iterator<Item = Option<f64>> + '_ {
 }
 
 /// Returns the apps that are part of entropy.
-fn readings(standing: &Standing) -> Vec<bool> {
-    standing.apps.iter().map(|app| app.lc.is_some() || app.be.is_some()).collect()
+fn readings(assessment: &Assessment) -> Vec<bool> {
+    assessment.apps.iter().map(|app| app.lc.is_some() || app.be.is_some()).collect()
 }
 
 /// Returns the scheduling classes that put latency-critical apps first, if configured.

@@ -188,10 +188,10 @@ impl Clite {
 
     /// Concludes one window.
     fn conclude(&mut self, seen: &Observation, rng: &mut Rng) {
-        let standing = self.assessor.assess(seen);
+        let assessment = self.assessor.assess(seen);
         let read = |app: &AppId| {
             let spec = &self.apps[app.index()];
-            score::read(spec, seen.app(*app)?, &standing.apps[app.index()])
+            score::read(spec, seen.app(*app)?, &assessment.apps[app.index()])
         };
         let readings: Option<Vec<_>> = self.living.iter().map(read).collect();
         let Some(readings) = readings else { return };
@@ -199,14 +199,19 @@ impl Clite {
             Stage::Waiting => {}
             Stage::Trying { point, bootstrap } => {
                 self.samples.push(Sample { point, readings });
-                self.go_on(bootstrap, seen, rng);
+                self.continue_search(bootstrap, seen, rng);
             }
             Stage::Settled(settled) => self.watch_over(settled, &readings, seen),
         }
     }
 
     /// The next division: of the bootstrap, of the model, or the best for good.
-    fn go_on(&mut self, mut bootstrap: VecDeque<Point>, seen: &Observation, rng: &mut Rng) {
+    fn continue_search(
+        &mut self,
+        mut bootstrap: VecDeque<Point>,
+        seen: &Observation,
+        rng: &mut Rng,
+    ) {
         if let Some(point) = bootstrap.pop_front() {
             self.try_out(point, bootstrap, None);
             return;
@@ -221,11 +226,11 @@ impl Clite {
 
     fn try_out(&mut self, point: Point, bootstrap: VecDeque<Point>, gain: Option<f64>) {
         let number = self.samples.len() as u32 + 1;
-        self.bring_about(&point, &Reason::Trial { number, expected_gain: gain });
+        self.apply_point(&point, &Reason::Trial { number, expected_gain: gain });
         self.stage = Stage::Trying { point, bootstrap };
     }
 
-    fn bring_about(&mut self, point: &Point, reason: &Reason) {
+    fn apply_point(&mut self, point: &Point, reason: &Reason) {
         for (kind, units) in self.lattice.by_kind(point) {
             self.partition.set(kind, units);
         }
@@ -326,7 +331,7 @@ impl Clite {
         let best = (0..scores.len()).rev().max_by(|a, b| scores[*a].total_cmp(&scores[*b]));
         let Some(best) = best else { return };
         let (point, score) = (self.samples[best].point.clone(), scores[best]);
-        self.bring_about(&point, &Reason::Found { trials: scores.len() as u32, score });
+        self.apply_point(&point, &Reason::Found { trials: scores.len() as u32, score });
         let offered = offered(&self.living, seen);
         self.stage = Stage::Settled(Settled { score, offered, infeasible, bad_windows: 0 });
     }

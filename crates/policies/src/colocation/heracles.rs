@@ -329,9 +329,9 @@ impl Heracles {
 
     /// Reads the observation of the first app and of the others in one epoch.
     fn look(&mut self, seen: &Observation) -> EpochSeen {
-        let standing = self.assessor.assess(seen);
+        let assessment = self.assessor.assess(seen);
         let first = self.first.and_then(|first| {
-            slacks(&self.apps, seen, &standing).into_iter().find(|one| one.app == first)
+            slacks(&self.apps, seen, &assessment).into_iter().find(|one| one.app == first)
         });
         let due = self.first.and_then(|first| seen.app(first)?.latency.as_ref().ok());
         let due = due.map_or(0.0, |latency| latency.offered_per_s * seen.epoch.as_secs_f64());

@@ -177,8 +177,8 @@ impl Parties {
 
     fn adjust(&mut self, seen: &Observation, rng: &mut Rng) {
         self.settle_exits(seen);
-        let standing = self.assessor.assess(seen);
-        let readings = self.read(&slacks(&self.apps, seen, &standing));
+        let assessment = self.assessor.assess(seen);
+        let readings = self.read(&slacks(&self.apps, seen, &assessment));
         if readings.is_empty() {
             return;
         }

@@ -183,7 +183,7 @@ impl QosWc {
 
     /// Continues with the profile, and draws the areas once it is complete.
     fn learn(&mut self, seen: &Observation) {
-        let per_s = |seen: &lull_control::AppSeen| match (&seen.latency, &seen.progress) {
+        let per_s = |seen: &lull_control::AppObservation| match (&seen.latency, &seen.progress) {
             (Ok(latency), _) => latency.completed_per_s,
             (_, Ok(progress)) => progress.per_s,
             _ => 0.0,

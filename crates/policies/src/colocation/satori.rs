@@ -44,8 +44,8 @@ use crate::toolkit::period::Period;
 use crate::toolkit::surrogate::GaussianProcess;
 use crate::toolkit::{for_present_apps, revise};
 use lull_control::{
-    AppId, AppSeen, AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError, Reason,
-    Rng, numbered,
+    AppId, AppObservation, AppSpec, Capability, Machine, Observation, Plan, Policy, PolicyError,
+    Reason, Rng, numbered,
 };
 use lull_measure::Nanos;
 use lull_measure::catalogue::INSTRUCTIONS;
@@ -259,15 +259,15 @@ impl Satori {
     fn try_out(&mut self, point: Point, gain: Option<f64>) {
         self.trials += 1;
         let reason = Reason::Trial { number: self.trials, expected_gain: gain };
-        self.bring_about(point, &reason);
+        self.apply_point(point, &reason);
     }
 
     fn use_best(&mut self, point: Point, score: f64) {
         let reason = Reason::Found { trials: self.trials, score };
-        self.bring_about(point, &reason);
+        self.apply_point(point, &reason);
     }
 
-    fn bring_about(&mut self, point: Point, reason: &Reason) {
+    fn apply_point(&mut self, point: Point, reason: &Reason) {
         for (kind, units) in self.lattice.by_kind(&point) {
             self.partition.set(kind, units);
         }
@@ -332,7 +332,7 @@ impl Policy for Satori {
     }
 }
 
-fn rate_from(source: Source, seen: &AppSeen) -> Option<f64> {
+fn rate_from(source: Source, seen: &AppObservation) -> Option<f64> {
     let rate = match source {
         Source::Instructions => seen.readings.value(INSTRUCTIONS),
         Source::Progress => seen.progress.as_ref().ok().map(|progress| progress.per_s),

@@ -197,16 +197,16 @@ impl Tide {
     }
 
     fn judge(&mut self, seen: &Observation) {
-        let standing = self.assessor.assess(seen);
+        let assessment = self.assessor.assess(seen);
         self.demand.note(&self.apps, seen);
-        let all = readings(&self.apps, seen, &standing, self.config.chance);
+        let all = readings(&self.apps, seen, &assessment, self.config.chance);
         let Some(worst) = all.iter().copied().max_by(|a, b| a.tail.value.total_cmp(&b.tail.value))
         else {
             return;
         };
-        let entropy = entropy_of(&all, &standing, self.config.importance);
+        let entropy = entropy_of(&all, &assessment, self.config.importance);
         let before = self.arrangements.now();
-        self.arrange(standing.entropy.be.map(|_| entropy.value), seen);
+        self.arrange(assessment.entropy.be.map(|_| entropy.value), seen);
         let now = self.arrangements.now();
         if now != before {
             self.rearrange(&all, seen);
@@ -326,7 +326,7 @@ impl Tide {
     fn mark(&mut self, app: AppId, seen: &Observation) {
         let hold = Hold { first: self.config.hold, longest: self.config.hold_max };
         if let Some(load) = self.demand.load(app, &self.apps[app.index()], seen) {
-            self.marks[app.index()].broke(load, self.level, seen.time, hold);
+            self.marks[app.index()].add_violation(load, self.level, seen.time, hold);
         }
     }
 

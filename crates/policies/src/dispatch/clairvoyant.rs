@@ -12,7 +12,7 @@
 use super::{DispatcherKind, Site};
 use crate::config::{accept_any, config, read, text};
 use crate::entry::{ConfigSchema, Entry};
-use lull_control::dispatcher::{Answer, Ask, Attention, Dispatcher};
+use lull_control::dispatcher::{Answer, DecisionScope, DispatchRequest, Dispatcher};
 use lull_measure::Nanos;
 
 /// The registry's entry.
@@ -49,19 +49,19 @@ impl Clairvoyant {
 }
 
 impl Dispatcher for Clairvoyant {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        let long = ask.work.is_some_and(|work| work >= self.long);
-        let wanted = if long && ask.free[self.fastest] > 0 { self.fastest } else { 0 };
-        let can = ask.free[wanted] > 0;
-        match ask.on {
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        let long = request.work.is_some_and(|work| work >= self.long);
+        let wanted = if long && request.free[self.fastest] > 0 { self.fastest } else { 0 };
+        let can = request.free[wanted] > 0;
+        match request.on {
             Some(on) if on >= wanted || !can => Answer::stay(None),
             None if !can => Answer::stay(None),
             _ => Answer::on(wanted, None),
         }
     }
 
-    fn attention(&self) -> Attention {
-        Attention::All
+    fn decision_scope(&self) -> DecisionScope {
+        DecisionScope::All
     }
 
     /// A short request that waits for a slow core does not delay a long one.
@@ -72,8 +72,8 @@ impl Dispatcher for Clairvoyant {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{amp_site, ask, build};
-    use lull_control::dispatcher::{Ask, Place};
+    use super::super::testing::{amp_site, build, request};
+    use lull_control::dispatcher::{CoreChoice, DispatchRequest};
     use lull_measure::Nanos;
 
     #[test]
@@ -81,14 +81,14 @@ mod tests {
         let mut dispatcher = build("clairvoyant", "long = \"150ms\"", &amp_site());
         let mut place = |work_ms, on, free: [u32; 2]| {
             let work = Some(Nanos::from_millis(work_ms));
-            dispatcher.place(&Ask { work, ..ask(0, on, (3, 9), &free) }).place
+            dispatcher.place(&DispatchRequest { work, ..request(0, on, (3, 9), &free) }).place
         };
-        assert_eq!(place(150, None, [5, 1]), Place::On(1));
-        assert_eq!(place(150, None, [5, 0]), Place::On(0), "slow until a fast one is free");
-        assert_eq!(place(150, Some(0), [5, 1]), Place::On(1));
-        assert_eq!(place(149, None, [5, 2]), Place::On(0));
-        assert_eq!(place(149, None, [0, 2]), Place::Stay, "short ones wait for slow cores");
-        assert_eq!(place(149, Some(0), [0, 2]), Place::Stay);
-        assert_eq!(place(150, Some(1), [0, 1]), Place::Stay);
+        assert_eq!(place(150, None, [5, 1]), CoreChoice::On(1));
+        assert_eq!(place(150, None, [5, 0]), CoreChoice::On(0), "slow until a fast one is free");
+        assert_eq!(place(150, Some(0), [5, 1]), CoreChoice::On(1));
+        assert_eq!(place(149, None, [5, 2]), CoreChoice::On(0));
+        assert_eq!(place(149, None, [0, 2]), CoreChoice::Stay, "short ones wait for slow cores");
+        assert_eq!(place(149, Some(0), [0, 2]), CoreChoice::Stay);
+        assert_eq!(place(150, Some(1), [0, 1]), CoreChoice::Stay);
     }
 }

@@ -27,14 +27,17 @@ pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{amp_site, ask, build};
+    use super::super::testing::{amp_site, build, request};
     use lull_control::dispatcher::Answer;
 
     #[test]
     fn no_age_is_enough_but_need_is() {
         let mut dispatcher = build("ee", "", &amp_site());
-        assert_eq!(dispatcher.place(&ask(0, None, (0, 1), &[13, 2])), Answer::on(0, None));
-        assert_eq!(dispatcher.place(&ask(10_000, Some(0), (0, 13), &[0, 2])), Answer::stay(None));
-        assert_eq!(dispatcher.place(&ask(1, Some(0), (0, 14), &[0, 2])), Answer::on(1, None));
+        assert_eq!(dispatcher.place(&request(0, None, (0, 1), &[13, 2])), Answer::on(0, None));
+        assert_eq!(
+            dispatcher.place(&request(10_000, Some(0), (0, 13), &[0, 2])),
+            Answer::stay(None)
+        );
+        assert_eq!(dispatcher.place(&request(1, Some(0), (0, 14), &[0, 2])), Answer::on(1, None));
     }
 }

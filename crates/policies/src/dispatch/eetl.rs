@@ -37,7 +37,8 @@ use crate::toolkit::slow_to_fast::SlowToFast;
 use crate::toolkit::thresholds::{Profile, solve};
 use lull_control::PolicyError;
 use lull_control::dispatcher::{
-    Answer, Ask, Attention, Beat, Dispatcher, DispatcherError, Every, Seen, samples_needed,
+    Answer, DecisionScope, DispatchObservation, DispatchRequest, Dispatcher, DispatcherError,
+    MeasurementPeriod, MeasurementRule, samples_needed,
 };
 use lull_measure::Nanos;
 
@@ -99,7 +100,7 @@ struct Eetl {
     /// Thresholds relative to the last one.
     shape: Vec<f64>,
     target: Nanos,
-    beat: Beat,
+    rule: MeasurementRule,
     needed: usize,
 }
 
@@ -125,8 +126,8 @@ impl Eetl {
             pid: Pid::new(config.gains, start_ms, config.most * target_ms),
             shape,
             target: site.target,
-            beat: Beat {
-                every: Every::Answers(config.epoch),
+            rule: MeasurementRule {
+                every: MeasurementPeriod::Answers(config.epoch),
                 window: config.window,
                 percentile: site.percentile,
                 bound: None,
@@ -165,19 +166,19 @@ fn shape(config: &Config, site: &Site<'_>) -> Result<(Vec<f64>, f64), Dispatcher
 
 impl Dispatcher for Eetl {
     #[inline]
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        self.mechanism.place(ask)
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        self.mechanism.place(request)
     }
 
-    fn attention(&self) -> Attention {
-        self.mechanism.attention()
+    fn decision_scope(&self) -> DecisionScope {
+        self.mechanism.decision_scope()
     }
 
-    fn beat(&self) -> Option<Beat> {
-        Some(self.beat)
+    fn measurement_rule(&self) -> Option<MeasurementRule> {
+        Some(self.rule)
     }
 
-    fn adjust(&mut self, seen: &Seen) {
+    fn adjust(&mut self, seen: &DispatchObservation) {
         let Some(tail) = seen.tail.filter(|_| seen.samples >= self.needed) else { return };
         let error_ms = self.target.as_millis_f64() - tail.as_millis_f64();
         let last_ms = self.pid.step(error_ms, seen.rate_per_s);
@@ -191,20 +192,20 @@ impl Dispatcher for Eetl {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Sited, amp_site, ask, build, dvfs_site, refused, seen};
-    use lull_control::dispatcher::{Answer, Every, Place};
+    use super::super::testing::{OwnedSite, amp_site, build, dvfs_site, refused, request, seen};
+    use lull_control::dispatcher::{Answer, CoreChoice, MeasurementPeriod};
     use lull_measure::Nanos;
 
     #[test]
     fn the_threshold_starts_in_the_middle_and_follows_the_error() {
         let mut dispatcher = build("eetl", "", &amp_site());
         assert_eq!(dispatcher.thresholds(), [Nanos::from_millis(100)]);
-        assert_eq!(dispatcher.beat().unwrap().every, Every::Answers(500));
+        assert_eq!(dispatcher.measurement_rule().unwrap().every, MeasurementPeriod::Answers(500));
         dispatcher.adjust(&seen(150, 500, 25.0));
         // Kp 0.11 and Ki 0.49 on an error of 50 ms: 100 + 30 ms.
         assert_eq!(dispatcher.thresholds(), [Nanos::from_millis(130)]);
         let next = Some(Nanos::from_millis(130));
-        assert_eq!(dispatcher.place(&ask(100, Some(0), (0, 1), &[12, 2])), Answer::stay(next));
+        assert_eq!(dispatcher.place(&request(100, Some(0), (0, 1), &[12, 2])), Answer::stay(next));
         dispatcher.adjust(&seen(300, 1000, 25.0));
         assert!(dispatcher.thresholds()[0] < Nanos::from_millis(100));
     }
@@ -237,15 +238,15 @@ mod tests {
             dispatcher.adjust(&seen(800, 2000, 120.0));
         }
         assert_eq!(dispatcher.thresholds(), [Nanos::ZERO]);
-        assert_eq!(dispatcher.place(&ask(0, None, (0, 1), &[13, 2])).place, Place::On(1));
+        assert_eq!(dispatcher.place(&request(0, None, (0, 1), &[13, 2])).place, CoreChoice::On(1));
     }
 
     #[test]
     fn a_target_that_no_core_meets_is_refused_with_the_best_one() {
-        let site = Sited { target: Nanos::from_millis(100), ..amp_site() };
+        let site = OwnedSite { target: Nanos::from_millis(100), ..amp_site() };
         let text = refused("eetl", "", &site).to_string();
         assert!(text.contains("target of 100ms cannot be met") && text.contains("p99"), "{text}");
-        let five = Sited { profile: Vec::new(), ..dvfs_site() };
+        let five = OwnedSite { profile: Vec::new(), ..dvfs_site() };
         assert!(refused("eetl", "", &five).to_string().contains("needs 500"));
         assert!(refused("eetl", "epoch = 0", &amp_site()).to_string().contains("`epoch` is 0"));
         assert!(refused("eetl", "gains = []", &amp_site()).to_string().contains("one band"));

@@ -38,7 +38,8 @@ use crate::toolkit::pid::{self, Band, Pid};
 use crate::toolkit::thresholds::{Profile, solve};
 use lull_control::PolicyError;
 use lull_control::dispatcher::{
-    Answer, Ask, Attention, Beat, Dispatcher, DispatcherError, Every, Ladder, Seen, samples_needed,
+    Answer, DecisionScope, DispatchObservation, DispatchRequest, Dispatcher, DispatcherError,
+    Ladder, MeasurementPeriod, MeasurementRule, samples_needed,
 };
 use lull_measure::Nanos;
 
@@ -102,7 +103,7 @@ struct JustInTime {
     ends_ms: Vec<f64>,
     target_ms: f64,
     deadline: Nanos,
-    beat: Beat,
+    rule: MeasurementRule,
     needed: usize,
     /// Mean time of a late request beyond the target, in ms.
     excess_ms: f64,
@@ -131,8 +132,8 @@ impl JustInTime {
             ends_ms: low.ends_ms,
             target_ms,
             deadline: site.target,
-            beat: Beat {
-                every: Every::Answers(config.epoch),
+            rule: MeasurementRule {
+                every: MeasurementPeriod::Answers(config.epoch),
                 window: config.window,
                 percentile: site.percentile,
                 bound: Some(site.target),
@@ -148,19 +149,19 @@ impl JustInTime {
     }
 
     /// How much of an undisturbed core's work this request has got done.
-    fn pace(&self, ask: &Ask<'_>, kind: usize) -> f64 {
-        let ideal_ms = ask.age.as_millis_f64() * self.speed(kind);
+    fn pace(&self, request: &DispatchRequest<'_>, kind: usize) -> f64 {
+        let ideal_ms = request.age.as_millis_f64() * self.speed(kind);
         // A request has no pace yet in its first moments.
         if !self.config.own_pace || ideal_ms < 1.0 {
             return 1.0;
         }
-        (ask.done.as_millis_f64() / ideal_ms).clamp(0.5, 1.0)
+        (request.done.as_millis_f64() / ideal_ms).clamp(0.5, 1.0)
     }
 
     /// Returns the age from which the request must have the fast core, on its present type.
-    fn moment_ms(&self, ask: &Ask<'_>, kind: usize) -> f64 {
-        let (age_ms, done_ms) = (ask.age.as_millis_f64(), ask.done.as_millis_f64());
-        let pace = self.pace(ask, kind);
+    fn moment_ms(&self, request: &DispatchRequest<'_>, kind: usize) -> f64 {
+        let (age_ms, done_ms) = (request.age.as_millis_f64(), request.done.as_millis_f64());
+        let pace = self.pace(request, kind);
         let (here, fast) = (pace * self.speed(kind), pace * self.speed(self.fastest));
         let plan_ms = self.deadline.as_millis_f64();
         if here >= fast {
@@ -171,80 +172,81 @@ impl JustInTime {
     }
 
     /// The middle core type that suits the work done so far.
-    fn stage(&self, ask: &Ask<'_>) -> usize {
+    fn stage(&self, request: &DispatchRequest<'_>) -> usize {
         let stretch = self.deadline.as_millis_f64() / self.target_ms;
-        let done_ms = ask.done.as_millis_f64();
+        let done_ms = request.done.as_millis_f64();
         let middle = self.ends_ms.iter().take(self.fastest.saturating_sub(1));
         middle.take_while(|end| done_ms >= **end * stretch).count()
     }
 
-    fn hopeless(&self, ask: &Ask<'_>) -> bool {
-        self.config.gives_up && ask.age.as_millis_f64() > self.target_ms
+    fn is_past_target(&self, request: &DispatchRequest<'_>) -> bool {
+        self.config.gives_up && request.age.as_millis_f64() > self.target_ms
     }
 
     /// Returns a free core: of the requested type, then of a faster one, then of a slower one.
-    fn find(&self, ask: &Ask<'_>, wanted: usize) -> Option<usize> {
-        let free = |kind: &usize| ask.can(*kind, &self.ladder);
+    fn find(&self, request: &DispatchRequest<'_>, wanted: usize) -> Option<usize> {
+        let free = |kind: &usize| request.can(*kind, &self.ladder);
         let faster = (wanted..=self.fastest).find(free);
         faster.or_else(|| (0..wanted).rev().find(free))
     }
 
-    fn running(&self, ask: &Ask<'_>, on: usize) -> Answer {
-        if self.hopeless(ask) {
-            let down = on > 0 && ask.can(0, &self.ladder);
+    fn running(&self, request: &DispatchRequest<'_>, on: usize) -> Answer {
+        if self.is_past_target(request) {
+            let down = on > 0 && request.can(0, &self.ladder);
             return if down { Answer::on(0, None) } else { Answer::stay(None) };
         }
         let missed = Nanos::from_secs_f64(self.target_ms / 1e3) + Nanos(1);
-        let moment_ms = self.moment_ms(ask, on);
-        let late = ask.age.as_millis_f64() + NEAR_MS >= moment_ms;
-        let wanted = if late { self.fastest } else { self.stage(ask).max(on) };
+        let moment_ms = self.moment_ms(request, on);
+        let late = request.age.as_millis_f64() + NEAR_MS >= moment_ms;
+        let wanted = if late { self.fastest } else { self.stage(request).max(on) };
         let again = if late || on == self.fastest {
             missed
         } else {
             let next = Nanos::from_secs_f64(moment_ms.min(2.0 * self.target_ms) / 1e3);
-            next.min(self.stage_end(ask, on)).min(missed)
+            next.min(self.stage_end(request, on)).min(missed)
         };
-        match self.find(ask, wanted).filter(|kind| *kind > on) {
+        match self.find(request, wanted).filter(|kind| *kind > on) {
             Some(kind) => Answer::on(kind, Some(again)),
             None => Answer::stay(Some(again)),
         }
     }
 
     /// The age at which the present stage's work is done, on its own type.
-    fn stage_end(&self, ask: &Ask<'_>, on: usize) -> Nanos {
+    fn stage_end(&self, request: &DispatchRequest<'_>, on: usize) -> Nanos {
         let stretch = self.deadline.as_millis_f64() / self.target_ms;
         if on + 1 >= self.fastest || self.ends_ms[on].is_infinite() {
             return Nanos::MAX;
         }
-        let left_ms = self.ends_ms[on] * stretch - ask.done.as_millis_f64();
-        let speed = self.speed(on) * self.pace(ask, on);
-        ask.age + Nanos::from_secs_f64((left_ms / speed).max(NEAR_MS) / 1e3)
+        let left_ms = self.ends_ms[on] * stretch - request.done.as_millis_f64();
+        let speed = self.speed(on) * self.pace(request, on);
+        request.age + Nanos::from_secs_f64((left_ms / speed).max(NEAR_MS) / 1e3)
     }
 }
 
 impl Dispatcher for JustInTime {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        if let Some(on) = ask.on {
-            return self.running(ask, on);
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        if let Some(on) = request.on {
+            return self.running(request, on);
         }
-        let late = !self.hopeless(ask) && ask.age.as_millis_f64() >= self.moment_ms(ask, 0);
+        let late = !self.is_past_target(request)
+            && request.age.as_millis_f64() >= self.moment_ms(request, 0);
         let wanted = if late { self.fastest } else { 0 };
         // The next decision follows immediately, where the request runs, and sets its age.
-        match self.find(ask, wanted) {
-            Some(kind) => Answer::on(kind, Some(ask.age + Nanos::from_micros(50))),
+        match self.find(request, wanted) {
+            Some(kind) => Answer::on(kind, Some(request.age + Nanos::from_micros(50))),
             None => Answer::stay(None),
         }
     }
 
-    fn attention(&self) -> Attention {
-        if self.ladder.scales() { Attention::Ages } else { Attention::All }
+    fn decision_scope(&self) -> DecisionScope {
+        if self.ladder.scales() { DecisionScope::Ages } else { DecisionScope::All }
     }
 
-    fn beat(&self) -> Option<Beat> {
-        Some(self.beat)
+    fn measurement_rule(&self) -> Option<MeasurementRule> {
+        Some(self.rule)
     }
 
-    fn adjust(&mut self, seen: &Seen) {
+    fn adjust(&mut self, seen: &DispatchObservation) {
         if seen.samples < self.needed {
             return;
         }
@@ -266,58 +268,59 @@ impl Dispatcher for JustInTime {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Sited, amp_site, ask, build, dvfs_site, refused, seen};
-    use lull_control::dispatcher::{Answer, Ask, Place, Seen};
+    use super::super::testing::{OwnedSite, amp_site, build, dvfs_site, refused, request, seen};
+    use lull_control::dispatcher::{Answer, CoreChoice, DispatchObservation, DispatchRequest};
     use lull_measure::Nanos;
 
-    fn done<'a>(done_ms: u64, asked: Ask<'a>) -> Ask<'a> {
-        Ask { done: Nanos::from_millis(done_ms), ..asked }
+    fn done<'a>(done_ms: u64, changed: DispatchRequest<'a>) -> DispatchRequest<'a> {
+        DispatchRequest { done: Nanos::from_millis(done_ms), ..changed }
     }
 
     /// 2F-13S whose p99 of work is 265 ms to the millisecond.
-    fn site() -> Sited {
+    fn site() -> OwnedSite {
         let mut profile = vec![Nanos::from_millis(80); 989];
         profile.extend([Nanos::from_millis(265); 11]);
-        Sited { profile, ..amp_site() }
+        OwnedSite { profile, ..amp_site() }
     }
 
     #[test]
     fn an_undisturbed_request_moves_at_the_closed_forms_moment() {
         let mut dispatcher = build("just-in-time", "", &site());
         // 135 ms slow, then (265 - 135)/2 = 65 ms fast: 200 ms.
-        let early = dispatcher.place(&done(60, ask(60, Some(0), (0, 3), &[10, 2])));
+        let early = dispatcher.place(&done(60, request(60, Some(0), (0, 3), &[10, 2])));
         assert_eq!(early, Answer::stay(Some(Nanos::from_millis(135))));
-        let due = dispatcher.place(&done(135, ask(135, Some(0), (0, 3), &[10, 2])));
-        assert_eq!(due.place, Place::On(1));
+        let due = dispatcher.place(&done(135, request(135, Some(0), (0, 3), &[10, 2])));
+        assert_eq!(due.place, CoreChoice::On(1));
     }
 
     #[test]
     fn by_own_pace_who_was_held_up_moves_earlier() {
         let mut dispatcher = build("just-in-time", "own_pace = true", &site());
         // With 54 of 60 ms done its pace is 0.9: 400 - 265/0.9 = 105.6 ms.
-        let answer = dispatcher.place(&done(54, ask(60, Some(0), (0, 3), &[10, 2])));
+        let answer = dispatcher.place(&done(54, request(60, Some(0), (0, 3), &[10, 2])));
         let again_ms = answer.again.unwrap().as_millis_f64();
         assert!((again_ms - 105.555).abs() < 0.01, "{again_ms}");
         let mut blind = build("just-in-time", "", &site());
-        let answer = blind.place(&done(54, ask(60, Some(0), (0, 3), &[10, 2])));
+        let answer = blind.place(&done(54, request(60, Some(0), (0, 3), &[10, 2])));
         assert!(answer.again.unwrap() > Nanos::from_millis(120));
     }
 
     #[test]
     fn who_cannot_be_helped_makes_room() {
         let mut dispatcher = build("just-in-time", "", &site());
-        let late = || done(270, ask(201, Some(1), (0, 3), &[3, 0]));
-        assert_eq!(dispatcher.place(&late()).place, Place::On(0));
-        let full = Ask { free: &[0, 0], ..late() };
-        assert_eq!(dispatcher.place(&full).place, Place::Stay, "no slow core is free");
+        let late = || done(270, request(201, Some(1), (0, 3), &[3, 0]));
+        assert_eq!(dispatcher.place(&late()).place, CoreChoice::On(0));
+        let full = DispatchRequest { free: &[0, 0], ..late() };
+        assert_eq!(dispatcher.place(&full).place, CoreChoice::Stay, "no slow core is free");
         let mut stubborn = build("just-in-time", "gives_up = false", &site());
-        assert_eq!(stubborn.place(&late()).place, Place::Stay);
+        assert_eq!(stubborn.place(&late()).place, CoreChoice::Stay);
     }
 
     #[test]
     fn the_deadline_follows_the_share_of_late_answers() {
         let mut dispatcher = build("just-in-time", "", &amp_site());
-        let with = |late, samples| Seen { late: Some(late), ..seen(200, samples, 80.0) };
+        let with =
+            |late, samples| DispatchObservation { late: Some(late), ..seen(200, samples, 80.0) };
         dispatcher.adjust(&with(0.01, 2000));
         assert_eq!(dispatcher.thresholds(), [Nanos::from_millis(200)], "as many as allowed");
         dispatcher.adjust(&with(0.03, 2000));
@@ -345,11 +348,11 @@ mod tests {
     fn middle_levels_are_used_by_work() {
         let mut dispatcher = build("just-in-time", "", &dvfs_site());
         let mut level = |age_ms, done_ms| match dispatcher
-            .place(&done(done_ms, ask(age_ms, Some(0), (0, 1), &[3; 5])))
+            .place(&done(done_ms, request(age_ms, Some(0), (0, 1), &[3; 5])))
             .place
         {
-            Place::On(level) => level,
-            Place::Stay => 0,
+            CoreChoice::On(level) => level,
+            CoreChoice::Stay => 0,
         };
         assert_eq!(level(20, 20), 0);
         let middle = level(125, 125);
@@ -359,9 +362,9 @@ mod tests {
 
     #[test]
     fn it_needs_a_profile_and_a_target_in_reach() {
-        let none = Sited { profile: Vec::new(), ..amp_site() };
+        let none = OwnedSite { profile: Vec::new(), ..amp_site() };
         assert!(refused("just-in-time", "", &none).to_string().contains("needs 500"));
-        let steep = Sited { target: Nanos::from_millis(90), ..amp_site() };
+        let steep = OwnedSite { target: Nanos::from_millis(90), ..amp_site() };
         assert!(refused("just-in-time", "", &steep).to_string().contains("cannot be met"));
         assert!(refused("just-in-time", "ki = 0.0", &amp_site()).to_string().contains("`ki`"));
     }

@@ -7,7 +7,7 @@
 use super::{DispatcherKind, must_be_a_type, must_scale};
 use crate::config::{accept_any, config, read};
 use crate::entry::{ConfigSchema, Entry};
-use lull_control::dispatcher::{Answer, Ask, Dispatcher};
+use lull_control::dispatcher::{Answer, DispatchRequest, Dispatcher};
 
 /// The registry's entry.
 pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
@@ -35,8 +35,8 @@ config! {
 struct Level(usize);
 
 impl Dispatcher for Level {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        if ask.free[self.0] > 0 || ask.on.is_some() {
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        if request.free[self.0] > 0 || request.on.is_some() {
             return Answer::on(self.0, None);
         }
         Answer::stay(None)
@@ -45,14 +45,14 @@ impl Dispatcher for Level {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{amp_site, ask, build, dvfs_site, refused};
-    use lull_control::dispatcher::Place;
+    use super::super::testing::{amp_site, build, dvfs_site, refused, request};
+    use lull_control::dispatcher::CoreChoice;
 
     #[test]
     fn it_is_kept_and_must_exist() {
         let mut dispatcher = build("level", "level = 3", &dvfs_site());
-        assert_eq!(dispatcher.place(&ask(0, None, (0, 1), &[1; 5])).place, Place::On(3));
-        assert_eq!(dispatcher.place(&ask(0, None, (0, 1), &[0; 5])).place, Place::Stay);
+        assert_eq!(dispatcher.place(&request(0, None, (0, 1), &[1; 5])).place, CoreChoice::On(3));
+        assert_eq!(dispatcher.place(&request(0, None, (0, 1), &[0; 5])).place, CoreChoice::Stay);
         assert!(
             refused("level", "level = 5", &dvfs_site())
                 .to_string()

@@ -22,7 +22,8 @@ use crate::config::{config, read, wrong};
 use crate::entry::{ConfigSchema, Entry};
 use lull_control::PolicyError;
 use lull_control::dispatcher::{
-    Answer, Ask, Attention, Beat, Dispatcher, DispatcherError, Every, Ladder, Seen, samples_needed,
+    Answer, DecisionScope, DispatchObservation, DispatchRequest, Dispatcher, DispatcherError,
+    Ladder, MeasurementPeriod, MeasurementRule, samples_needed,
 };
 use serde::{Deserialize, Serialize};
 
@@ -101,7 +102,7 @@ struct OctopusMan {
     cores: Vec<u32>,
     target_ms: f64,
     needed: usize,
-    beat: Beat,
+    rule: MeasurementRule,
 }
 
 impl OctopusMan {
@@ -129,8 +130,8 @@ impl OctopusMan {
             target_ms: site.target.as_millis_f64(),
             needed,
             // All answers of a window belong to the rung that it judges.
-            beat: Beat {
-                every: Every::Answers(needed as u32),
+            rule: MeasurementRule {
+                every: MeasurementPeriod::Answers(needed as u32),
                 window: needed,
                 percentile: site.percentile,
                 bound: None,
@@ -140,24 +141,24 @@ impl OctopusMan {
 }
 
 impl Dispatcher for OctopusMan {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
         let Rung { kind, cores } = self.rungs[self.at];
-        let used = self.cores[kind] - ask.free[kind];
-        if ask.on == Some(kind) || used >= cores {
+        let used = self.cores[kind] - request.free[kind];
+        if request.on == Some(kind) || used >= cores {
             return Answer::stay(None);
         }
         Answer::on(kind, None)
     }
 
-    fn attention(&self) -> Attention {
-        Attention::All
+    fn decision_scope(&self) -> DecisionScope {
+        DecisionScope::All
     }
 
-    fn beat(&self) -> Option<Beat> {
-        Some(self.beat)
+    fn measurement_rule(&self) -> Option<MeasurementRule> {
+        Some(self.rule)
     }
 
-    fn adjust(&mut self, seen: &Seen) {
+    fn adjust(&mut self, seen: &DispatchObservation) {
         if !self.config.table.is_empty() {
             let Some(rate) = seen.rate_per_s else { return };
             let line = self.config.table.iter().find(|line| rate <= line.up_to_per_s);
@@ -176,13 +177,13 @@ impl Dispatcher for OctopusMan {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Sited, amp_site, ask, build, dvfs_site, refused, seen};
+    use super::super::testing::{OwnedSite, amp_site, build, dvfs_site, refused, request, seen};
     use super::*;
     use crate::dispatch::testing::two_and_two;
-    use lull_control::dispatcher::{Place, Supply};
+    use lull_control::dispatcher::{CoreChoice, Supply};
 
-    fn site() -> Sited {
-        Sited { ladder: two_and_two(), ..amp_site() }
+    fn site() -> OwnedSite {
+        OwnedSite { ladder: two_and_two(), ..amp_site() }
     }
 
     #[test]
@@ -200,16 +201,19 @@ mod tests {
         let table = "table = [{ up_to_per_s = 10.0, rung = 0 }, { up_to_per_s = 20.0, rung = 1 }]";
         let mut dispatcher = build("octopus-man", table, &site());
         assert_eq!(
-            dispatcher.place(&ask(0, None, (0, 1), &[2, 2])).place,
-            Place::On(1),
+            dispatcher.place(&request(0, None, (0, 1), &[2, 2])).place,
+            CoreChoice::On(1),
             "safe start"
         );
         dispatcher.adjust(&seen(100, 500, 5.0));
-        assert_eq!(dispatcher.place(&ask(0, None, (0, 1), &[2, 2])).place, Place::On(0));
-        assert_eq!(dispatcher.place(&ask(0, None, (1, 2), &[1, 2])).place, Place::Stay);
+        assert_eq!(dispatcher.place(&request(0, None, (0, 1), &[2, 2])).place, CoreChoice::On(0));
+        assert_eq!(dispatcher.place(&request(0, None, (1, 2), &[1, 2])).place, CoreChoice::Stay);
         dispatcher.adjust(&seen(100, 500, 15.0));
-        assert_eq!(dispatcher.place(&ask(0, None, (1, 2), &[1, 2])).place, Place::On(0));
-        assert_eq!(dispatcher.place(&ask(9, Some(1), (0, 2), &[1, 1])).place, Place::On(0));
+        assert_eq!(dispatcher.place(&request(0, None, (1, 2), &[1, 2])).place, CoreChoice::On(0));
+        assert_eq!(
+            dispatcher.place(&request(9, Some(1), (0, 2), &[1, 1])).place,
+            CoreChoice::On(0)
+        );
     }
 
     #[test]
@@ -218,13 +222,17 @@ mod tests {
         for (tail_ms, kind) in [(50, 1), (50, 0), (150, 0), (190, 1), (150, 1)] {
             dispatcher.adjust(&seen(tail_ms, 500, 15.0));
             assert_eq!(
-                dispatcher.place(&ask(0, None, (0, 1), &[2, 2])).place,
-                Place::On(kind),
+                dispatcher.place(&request(0, None, (0, 1), &[2, 2])).place,
+                CoreChoice::On(kind),
                 "{tail_ms}"
             );
         }
         dispatcher.adjust(&seen(1, 499, 15.0));
-        assert_eq!(dispatcher.place(&ask(0, None, (0, 1), &[2, 2])).place, Place::On(1), "too few");
+        assert_eq!(
+            dispatcher.place(&request(0, None, (0, 1), &[2, 2])).place,
+            CoreChoice::On(1),
+            "too few"
+        );
     }
 
     #[test]

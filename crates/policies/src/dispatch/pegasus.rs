@@ -28,7 +28,8 @@ use crate::config::{config, positive_time, read, text, wrong};
 use crate::entry::{ConfigSchema, Entry};
 use lull_control::PolicyError;
 use lull_control::dispatcher::{
-    Answer, Ask, Beat, Dispatcher, DispatcherError, Every, Seen, samples_needed,
+    Answer, DispatchObservation, DispatchRequest, Dispatcher, DispatcherError, MeasurementPeriod,
+    MeasurementRule, samples_needed,
 };
 use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
@@ -88,7 +89,7 @@ struct Pegasus {
     config: Config,
     site_target_ms: f64,
     needed: usize,
-    beat: Beat,
+    rule: MeasurementRule,
     /// Power of each level as a share of the highest one's.
     shares: Vec<f64>,
     level: usize,
@@ -107,8 +108,8 @@ impl Pegasus {
         let types = site.ladder.types();
         let top = types.len() - 1;
         Ok(Self {
-            beat: Beat {
-                every: Every::Time(config.period),
+            rule: MeasurementRule {
+                every: MeasurementPeriod::Time(config.period),
                 window: config.window,
                 percentile: site.percentile,
                 bound: None,
@@ -162,24 +163,24 @@ impl Pegasus {
 }
 
 impl Dispatcher for Pegasus {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        if ask.free[self.level] > 0 || ask.on.is_some() {
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        if request.free[self.level] > 0 || request.on.is_some() {
             return Answer::on(self.level, None);
         }
         Answer::stay(None)
     }
 
-    fn beat(&self) -> Option<Beat> {
-        Some(self.beat)
+    fn measurement_rule(&self) -> Option<MeasurementRule> {
+        Some(self.rule)
     }
 
-    fn adjust(&mut self, seen: &Seen) {
+    fn adjust(&mut self, seen: &DispatchObservation) {
         if !self.config.table.is_empty() {
             if let Some(rate) = seen.rate_per_s {
                 self.look_up(rate);
             }
         } else if let Some(tail) =
-            seen.tail.filter(|_| seen.samples >= self.needed.min(self.beat.window))
+            seen.tail.filter(|_| seen.samples >= self.needed.min(self.rule.window))
         {
             self.react(tail.as_millis_f64() / self.site_target_ms, seen.now);
         }
@@ -188,13 +189,13 @@ impl Dispatcher for Pegasus {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{amp_site, ask, build, dvfs_site, refused, seen_at};
-    use lull_control::dispatcher::{Dispatcher, Place};
+    use super::super::testing::{amp_site, build, dvfs_site, refused, request, seen_at};
+    use lull_control::dispatcher::{CoreChoice, Dispatcher};
 
     fn level(dispatcher: &mut dyn Dispatcher) -> usize {
-        match dispatcher.place(&ask(0, None, (0, 1), &[1; 5])).place {
-            Place::On(level) => level,
-            Place::Stay => panic!("it must run"),
+        match dispatcher.place(&request(0, None, (0, 1), &[1; 5])).place {
+            CoreChoice::On(level) => level,
+            CoreChoice::Stay => panic!("it must run"),
         }
     }
 
@@ -231,15 +232,15 @@ mod tests {
     #[test]
     fn a_minute_above_the_target_costs_five_minutes_of_full_power() {
         let mut dispatcher = build("pegasus", "", &dvfs_site());
-        for beat in 1..=12 {
-            dispatcher.adjust(&seen_at(5 * beat, 210, 500, 25.0));
+        for period in 1..=12 {
+            dispatcher.adjust(&seen_at(5 * period, 210, 500, 25.0));
         }
-        for beat in 13..=71 {
-            dispatcher.adjust(&seen_at(5 * beat, 50, 500, 25.0));
-            assert_eq!(level(dispatcher.as_mut()), 4, "{beat}");
+        for period in 13..=71 {
+            dispatcher.adjust(&seen_at(5 * period, 50, 500, 25.0));
+            assert_eq!(level(dispatcher.as_mut()), 4, "{period}");
         }
-        for beat in 72..=90 {
-            dispatcher.adjust(&seen_at(5 * beat, 50, 500, 25.0));
+        for period in 72..=90 {
+            dispatcher.adjust(&seen_at(5 * period, 50, 500, 25.0));
         }
         assert!(level(dispatcher.as_mut()) < 4);
     }

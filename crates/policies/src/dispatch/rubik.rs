@@ -17,7 +17,9 @@ use crate::config::{config, positive_time, read, text};
 use crate::entry::{ConfigSchema, Entry};
 use crate::toolkit::thresholds::Profile;
 use lull_control::PolicyError;
-use lull_control::dispatcher::{Answer, Ask, Attention, Dispatcher, DispatcherError};
+use lull_control::dispatcher::{
+    Answer, DecisionScope, DispatchRequest, Dispatcher, DispatcherError,
+};
 use lull_measure::Nanos;
 
 /// The registry's entry.
@@ -68,35 +70,35 @@ impl Rubik {
         })
     }
 
-    fn level(&self, ask: &Ask<'_>) -> usize {
+    fn level(&self, request: &DispatchRequest<'_>) -> usize {
         let top = self.speeds.len() - 1;
-        let room_ms = self.target.saturating_sub(ask.age).as_millis_f64();
-        if ask.active > self.cores || room_ms <= 0.0 {
+        let room_ms = self.target.saturating_sub(request.age).as_millis_f64();
+        if request.active > self.cores || room_ms <= 0.0 {
             return top;
         }
-        let needed = self.profile.left_ms(ask.done.as_millis_f64(), self.share) / room_ms;
+        let needed = self.profile.left_ms(request.done.as_millis_f64(), self.share) / room_ms;
         self.speeds.iter().position(|speed| *speed >= needed).unwrap_or(top)
     }
 }
 
 impl Dispatcher for Rubik {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        let again = (ask.age < self.target).then(|| ask.age + self.step);
-        if ask.on.is_none() && ask.free[0] == 0 {
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        let again = (request.age < self.target).then(|| request.age + self.step);
+        if request.on.is_none() && request.free[0] == 0 {
             return Answer::stay(None);
         }
-        Answer::on(self.level(ask), again)
+        Answer::on(self.level(request), again)
     }
 
-    fn attention(&self) -> Attention {
-        Attention::All
+    fn decision_scope(&self) -> DecisionScope {
+        DecisionScope::All
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{ask, build, dvfs_site};
-    use lull_control::dispatcher::{Ask, Place};
+    use super::super::testing::{build, dvfs_site, request};
+    use lull_control::dispatcher::{CoreChoice, DispatchRequest};
     use lull_measure::Nanos;
 
     #[test]
@@ -104,10 +106,10 @@ mod tests {
         let mut dispatcher = build("rubik", "", &dvfs_site());
         let mut level = |age_ms, done_ms| {
             let done = Nanos::from_millis(done_ms);
-            let asked = Ask { done, ..ask(age_ms, Some(0), (0, 1), &[3; 5]) };
-            match dispatcher.place(&asked).place {
-                Place::On(level) => level,
-                Place::Stay => panic!("it runs"),
+            let changed = DispatchRequest { done, ..request(age_ms, Some(0), (0, 1), &[3; 5]) };
+            match dispatcher.place(&changed).place {
+                CoreChoice::On(level) => level,
+                CoreChoice::Stay => panic!("it runs"),
             }
         };
         // p99 of the work is near 270 ms: 200 ms allow speed 1.35.
@@ -119,7 +121,10 @@ mod tests {
     #[test]
     fn while_others_wait_all_cores_run_at_their_highest_level() {
         let mut dispatcher = build("rubik", "", &dvfs_site());
-        assert_eq!(dispatcher.place(&ask(10, Some(0), (0, 5), &[0; 5])).place, Place::On(4));
-        assert_eq!(dispatcher.place(&ask(10, None, (4, 5), &[0; 5])).place, Place::Stay);
+        assert_eq!(
+            dispatcher.place(&request(10, Some(0), (0, 5), &[0; 5])).place,
+            CoreChoice::On(4)
+        );
+        assert_eq!(dispatcher.place(&request(10, None, (4, 5), &[0; 5])).place, CoreChoice::Stay);
     }
 }

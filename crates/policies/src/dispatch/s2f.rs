@@ -56,7 +56,7 @@ fn ages(config: Config, site: &Site<'_>) -> Result<Vec<Nanos>, DispatcherError> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Sited, amp_site, ask, build, refused};
+    use super::super::testing::{OwnedSite, amp_site, build, refused, request};
     use lull_control::dispatcher::{Answer, DispatcherError};
     use lull_measure::{Nanos, Percentile};
 
@@ -66,13 +66,16 @@ mod tests {
         let age = dispatcher.thresholds()[0];
         // Tail of work q = 2 L - t by the closed form: the profile's p99 is near 270 ms.
         assert!((110.0..145.0).contains(&age.as_millis_f64()), "{age}");
-        assert_eq!(dispatcher.place(&ask(1, Some(0), (0, 14), &[0, 2])), Answer::stay(Some(age)));
-        assert_eq!(dispatcher.place(&ask(500, Some(0), (0, 14), &[0, 2])), Answer::on(1, None));
+        assert_eq!(
+            dispatcher.place(&request(1, Some(0), (0, 14), &[0, 2])),
+            Answer::stay(Some(age))
+        );
+        assert_eq!(dispatcher.place(&request(500, Some(0), (0, 14), &[0, 2])), Answer::on(1, None));
     }
 
     #[test]
     fn given_thresholds_need_no_profile() {
-        let site = Sited { profile: Vec::new(), ..amp_site() };
+        let site = OwnedSite { profile: Vec::new(), ..amp_site() };
         let dispatcher = build("s2f", "thresholds = [\"90ms\"]", &site);
         assert_eq!(dispatcher.thresholds(), [Nanos::from_millis(90)]);
         let none = refused("s2f", "", &site);

@@ -2,13 +2,15 @@
 
 use super::Site;
 use crate::registry::DISPATCHERS;
-use lull_control::dispatcher::{Ask, CoreSpeed, Dispatcher, DispatcherError, Ladder, Seen, Supply};
+use lull_control::dispatcher::{
+    CoreSpeed, DispatchObservation, DispatchRequest, Dispatcher, DispatcherError, Ladder, Supply,
+};
 use lull_measure::{Nanos, Percentile};
 use statrs_free::quantile;
 
 /// A site that owns its parts.
 #[derive(Debug, Clone)]
-pub(crate) struct Sited {
+pub(crate) struct OwnedSite {
     pub(crate) ladder: Ladder,
     pub(crate) target: Nanos,
     pub(crate) profile: Vec<Nanos>,
@@ -80,16 +82,16 @@ mod statrs_free {
 }
 
 /// 2F-13S with the target of 200 ms.
-pub(crate) fn amp_site() -> Sited {
-    Sited { ladder: amp(), target: Nanos::from_millis(200), profile: gamma_like(8000) }
+pub(crate) fn amp_site() -> OwnedSite {
+    OwnedSite { ladder: amp(), target: Nanos::from_millis(200), profile: gamma_like(8000) }
 }
 
 /// Four DVFS cores with the target of 200 ms.
-pub(crate) fn dvfs_site() -> Sited {
-    Sited { ladder: dvfs(), ..amp_site() }
+pub(crate) fn dvfs_site() -> OwnedSite {
+    OwnedSite { ladder: dvfs(), ..amp_site() }
 }
 
-impl Sited {
+impl OwnedSite {
     pub(crate) fn site(&self) -> Site<'_> {
         Site {
             ladder: &self.ladder,
@@ -101,34 +103,39 @@ impl Sited {
 }
 
 /// The dispatcher of this name with this config.
-pub(crate) fn build(name: &str, config: &str, site: &Sited) -> Box<dyn Dispatcher> {
+pub(crate) fn build(name: &str, config: &str, site: &OwnedSite) -> Box<dyn Dispatcher> {
     DISPATCHERS.find(name).unwrap().build(&config.parse().unwrap(), &site.site()).unwrap()
 }
 
 /// Why it cannot be built.
-pub(crate) fn refused(name: &str, config: &str, site: &Sited) -> DispatcherError {
+pub(crate) fn refused(name: &str, config: &str, site: &OwnedSite) -> DispatcherError {
     DISPATCHERS.find(name).unwrap().build(&config.parse().unwrap(), &site.site()).err().unwrap()
 }
 
 /// A question without work done.
-pub(crate) fn ask<'a>(
+pub(crate) fn request<'a>(
     age_ms: u64,
     on: Option<usize>,
     (older, active): (usize, usize),
     free: &'a [u32],
-) -> Ask<'a> {
+) -> DispatchRequest<'a> {
     let age = Nanos::from_millis(age_ms);
-    Ask { age, done: Nanos::ZERO, on, older, active, work: None, free }
+    DispatchRequest { age, done: Nanos::ZERO, on, older, active, work: None, free }
 }
 
-/// A beat with this tail, answers and rate.
-pub(crate) fn seen(tail_ms: u64, samples: usize, rate_per_s: f64) -> Seen {
+/// Measurements with this tail, answers and rate.
+pub(crate) fn seen(tail_ms: u64, samples: usize, rate_per_s: f64) -> DispatchObservation {
     seen_at(0, tail_ms, samples, rate_per_s)
 }
 
 /// The same at a time.
-pub(crate) fn seen_at(now_s: u64, tail_ms: u64, samples: usize, rate_per_s: f64) -> Seen {
-    Seen {
+pub(crate) fn seen_at(
+    now_s: u64,
+    tail_ms: u64,
+    samples: usize,
+    rate_per_s: f64,
+) -> DispatchObservation {
+    DispatchObservation {
         now: Nanos::from_secs(now_s),
         tail: Some(Nanos::from_millis(tail_ms)),
         samples,

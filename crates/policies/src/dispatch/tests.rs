@@ -1,10 +1,12 @@
 //! What holds for every dispatcher.
 
-use super::testing::{Sited, amp_site, ask, dvfs_site, seen};
+use super::testing::{OwnedSite, amp_site, dvfs_site, request, seen};
 use super::*;
 use crate::registry::{DISPATCHERS, POLICIES};
 use lull_control::PolicyError;
-use lull_control::dispatcher::{Ask, Attention, Dispatcher, Place, Seen, Supply};
+use lull_control::dispatcher::{
+    CoreChoice, DecisionScope, DispatchObservation, DispatchRequest, Dispatcher, Supply,
+};
 use lull_measure::Nanos;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -46,8 +48,8 @@ fn no_request_is_sent_to_a_core_that_is_not_free() {
             let types = site.ladder.types().len();
             for age_ms in [0, 100, 1000] {
                 let none = vec![0; types];
-                let waiting = dispatcher.place(&ask(age_ms, None, (20, 21), &none));
-                assert_eq!(waiting.place, Place::Stay, "{}", entry.name);
+                let waiting = dispatcher.place(&request(age_ms, None, (20, 21), &none));
+                assert_eq!(waiting.place, CoreChoice::Stay, "{}", entry.name);
             }
         }
     }
@@ -55,7 +57,7 @@ fn no_request_is_sent_to_a_core_that_is_not_free() {
 
 /// Requests on the cores of a site under one dispatcher.
 struct Running {
-    site: Sited,
+    site: OwnedSite,
     dispatcher: Box<dyn Dispatcher>,
     now: Nanos,
     /// Of each request, oldest first: when it arrived, and the type of the core that it has.
@@ -79,14 +81,15 @@ impl Running {
 
     /// Lets the dispatcher choose a core type for a request and moves it there; returns whether
     /// it has a core then.
-    fn ask(&mut self, index: usize) -> bool {
+    fn request(&mut self, index: usize) -> bool {
         let free = self.free();
         let (arrived, on) = self.requests[index];
         let age = self.now - arrived;
         let (older, active) = (index, self.requests.len());
         let done = if on.is_some() { age / 2 } else { Nanos::ZERO };
-        let question = Ask { age, done, on, older, active, work: Some(age), free: &free };
-        if let Place::On(kind) = self.dispatcher.place(&question).place {
+        let question =
+            DispatchRequest { age, done, on, older, active, work: Some(age), free: &free };
+        if let CoreChoice::On(kind) = self.dispatcher.place(&question).place {
             assert!(kind < free.len(), "a type that there is");
             if question.can(kind, &self.site.ladder) {
                 self.requests[index].1 = Some(kind);
@@ -97,20 +100,20 @@ impl Running {
 
     /// Calls the dispatcher for all requests that a change concerns.
     fn ask_all(&mut self) {
-        let attention = match self.dispatcher.attention() {
-            Attention::Ages => 0,
-            Attention::Oldest(count) => count,
-            Attention::All => usize::MAX,
+        let decision_scope = match self.dispatcher.decision_scope() {
+            DecisionScope::Ages => 0,
+            DecisionScope::Oldest(count) => count,
+            DecisionScope::All => usize::MAX,
         };
-        for index in 0..self.requests.len().min(attention) {
+        for index in 0..self.requests.len().min(decision_scope) {
             if self.requests[index].1.is_some() {
-                self.ask(index);
+                self.request(index);
             }
         }
         for index in 0..self.requests.len() {
             let waits = self.requests[index].1.is_none();
             let is_free = self.free().iter().any(|free| *free > 0);
-            if waits && is_free && !self.ask(index) && self.dispatcher.first_come() {
+            if waits && is_free && !self.request(index) && self.dispatcher.first_come() {
                 break;
             }
         }
@@ -164,7 +167,7 @@ proptest! {
                         Turn::Restarts => run.requests.clear(),
                         Turn::Measured(tail_ms, samples, rate) => {
                             let seen = seen(*tail_ms, *samples, *rate);
-                            run.dispatcher.adjust(&Seen { now: run.now, ..seen });
+                            run.dispatcher.adjust(&DispatchObservation { now: run.now, ..seen });
                         }
                         Turn::Retargeted(target_ms) => {
                             run.site.target = Nanos::from_millis(*target_ms);

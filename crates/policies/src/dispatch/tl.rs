@@ -31,16 +31,19 @@ pub(crate) static ENTRY: Entry<DispatcherKind> = Entry {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{amp_site, ask, build, dvfs_site};
-    use lull_control::dispatcher::Place;
+    use super::super::testing::{amp_site, build, dvfs_site, request};
+    use lull_control::dispatcher::CoreChoice;
 
     #[test]
     fn requests_start_on_the_fastest_core_or_level() {
         let mut dispatcher = build("tl", "", &amp_site());
-        assert_eq!(dispatcher.place(&ask(0, None, (0, 1), &[13, 2])).place, Place::On(1));
-        assert_eq!(dispatcher.place(&ask(0, None, (2, 3), &[13, 0])).place, Place::On(0));
-        assert_eq!(dispatcher.place(&ask(5, Some(0), (1, 3), &[13, 1])).place, Place::On(1));
+        assert_eq!(dispatcher.place(&request(0, None, (0, 1), &[13, 2])).place, CoreChoice::On(1));
+        assert_eq!(dispatcher.place(&request(0, None, (2, 3), &[13, 0])).place, CoreChoice::On(0));
+        assert_eq!(
+            dispatcher.place(&request(5, Some(0), (1, 3), &[13, 1])).place,
+            CoreChoice::On(1)
+        );
         let mut dispatcher = build("tl", "", &dvfs_site());
-        assert_eq!(dispatcher.place(&ask(0, None, (3, 4), &[1; 5])).place, Place::On(4));
+        assert_eq!(dispatcher.place(&request(0, None, (3, 4), &[1; 5])).place, CoreChoice::On(4));
     }
 }

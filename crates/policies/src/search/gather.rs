@@ -199,7 +199,7 @@ impl Gather {
 mod tests {
     use super::*;
     use crate::testing::{BOUND, be, lc, observation, silent};
-    use lull_control::{EnergySeen, LatencySeen};
+    use lull_control::{EnergyObservation, LatencyObservation};
     use lull_measure::Joules;
 
     fn protocol() -> Protocol {
@@ -214,9 +214,9 @@ mod tests {
         }
     }
 
-    fn epoch(app: lull_control::AppSeen, source: EnergySource) -> Observation {
+    fn epoch(app: lull_control::AppObservation, source: EnergySource) -> Observation {
         let second = Nanos::from_secs(1);
-        let energy = Ok(EnergySeen { energy: Joules(50.0), source });
+        let energy = Ok(EnergyObservation { energy: Joules(50.0), source });
         Observation { energy, ..observation(second, second, vec![app]) }
     }
 
@@ -224,7 +224,10 @@ mod tests {
         EnergySource::Measured("test".to_owned())
     }
 
-    fn play(app: impl Fn() -> lull_control::AppSeen, source: &EnergySource) -> (usize, Gathered) {
+    fn play(
+        app: impl Fn() -> lull_control::AppObservation,
+        source: &EnergySource,
+    ) -> (usize, Gathered) {
         let mut gather = Gather::new(protocol());
         for count in 1.. {
             match gather.add(&epoch(app(), source.clone())) {
@@ -260,7 +263,8 @@ mod tests {
     fn what_is_not_answered_counts_as_late_and_over() {
         let starved = || {
             let mut app = lc(1.0);
-            app.latency = app.latency.map(|it| LatencySeen { completed_per_s: 1500.0, ..it });
+            app.latency =
+                app.latency.map(|it| LatencyObservation { completed_per_s: 1500.0, ..it });
             app
         };
         let Gathered::Reading(reading, _) = play(starved, &metered()).1 else { panic!() };
@@ -268,7 +272,7 @@ mod tests {
         assert!(reading.late >= 2000, "{reading:?}");
         let dead = || {
             let mut app = silent(10);
-            app.latency = app.latency.map(|it| LatencySeen { offered_per_s: 100.0, ..it });
+            app.latency = app.latency.map(|it| LatencyObservation { offered_per_s: 100.0, ..it });
             app
         };
         let Gathered::Reading(reading, _) = play(dead, &metered()).1 else { panic!() };
@@ -295,9 +299,10 @@ mod tests {
             for count in 0.. {
                 let app = |rate: &Option<f64>| match rate {
                     Some(rate) => be(*rate),
-                    None => {
-                        lull_control::AppSeen { progress: Err(Missing::because("lost")), ..be(1.0) }
-                    }
+                    None => lull_control::AppObservation {
+                        progress: Err(Missing::because("lost")),
+                        ..be(1.0)
+                    },
                 };
                 let seen = epoch(lc(5.0), metered());
                 let apps = seen.apps.iter().cloned().chain(rates(count).iter().map(app)).collect();

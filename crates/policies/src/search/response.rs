@@ -70,15 +70,15 @@ pub struct Response {
     /// Standard deviation of each over the starts whose fit is as good as the best.
     pub spread: Vec<f64>,
     /// How well tails fit.
-    pub tail: Goodness,
+    pub tail: FitQuality,
     /// How well power fits.
-    pub power: Goodness,
+    pub power: FitQuality,
     theta: Vec<f64>,
 }
 
 /// How well one half of a model fits.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Goodness {
+pub struct FitQuality {
     /// Share of the variance of logarithms that is explained; negative if less than by their mean.
     pub r2: f64,
     /// Mean deviation relative to the measurements.
@@ -268,7 +268,7 @@ fn descend(form: Form, measured: &[Measured], begin: Vec<f64>) -> Option<(Vec<f6
     Some((end.theta.as_slice().to_vec(), square))
 }
 
-fn goodness(pairs: impl Iterator<Item = (f64, f64)>) -> Goodness {
+fn goodness(pairs: impl Iterator<Item = (f64, f64)>) -> FitQuality {
     let pairs: Vec<_> = pairs.collect();
     let count = pairs.len() as f64;
     let mean = pairs.iter().map(|(measured, _)| measured.ln()).sum::<f64>() / count;
@@ -278,7 +278,7 @@ fn goodness(pairs: impl Iterator<Item = (f64, f64)>) -> Goodness {
         .map(|(measured, fitted)| (measured.ln() - fitted.max(1e-300).ln()).powi(2))
         .sum();
     let off = pairs.iter().map(|(measured, fitted)| (fitted / measured - 1.0).abs()).sum::<f64>();
-    Goodness { r2: 1.0 - left / total.max(1e-300), mape: off / count }
+    FitQuality { r2: 1.0 - left / total.max(1e-300), mape: off / count }
 }
 
 fn deviation(values: impl Iterator<Item = f64>) -> f64 {

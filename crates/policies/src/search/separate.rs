@@ -143,7 +143,7 @@ impl Models {
     }
 
     /// Returns the posteriors at many candidates, given with their coordinates.
-    pub(super) fn at_all(&self, space: &Space, places: &[(Place, Vec<f64>)]) -> Vec<View> {
+    pub(super) fn views_at(&self, space: &Space, places: &[(Place, Vec<f64>)]) -> Vec<View> {
         let points = || places.iter().map(|(_, at)| at.as_slice());
         let (tails, watts) = (self.tail.posteriors(points()), self.watts.posteriors(points()));
         let all = tails.into_iter().zip(watts).zip(places);

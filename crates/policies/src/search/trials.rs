@@ -43,7 +43,7 @@ pub struct Trial {
     /// The candidate setting.
     pub place: Place,
     /// The reading, or why the place could not be set.
-    pub came: Result<Reading, Refusal>,
+    pub outcome: Result<Reading, Refusal>,
 }
 
 /// The next candidate to try.
@@ -58,7 +58,7 @@ pub struct Next {
 
 /// The prediction of the models for one setting.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Believed {
+pub struct Prediction {
     /// Predicted tail, in microseconds.
     pub tail_us: f64,
     /// Predicted power, in watts.
@@ -172,7 +172,7 @@ impl Search {
             return None;
         }
         match self.rules.method {
-            Method::Random => Some(self.anywhere(rng)),
+            Method::Random => Some(self.random_candidate(rng)),
             Method::Penalty => self.ask_penalty(rng),
             Method::Apart | Method::Front => self.ask_apart(rng),
         }
@@ -181,14 +181,14 @@ impl Search {
     /// Returns the next candidate while those of `open` are measured: they count as trials, and
     /// are not explored again. `None` may mean that one of them must have its reading first.
     pub fn ask_beside(&mut self, open: &[Place], rng: &mut Rng) -> Option<Next> {
-        let (told, was_ending) = (self.trials.len(), self.is_ending);
+        let (count, was_ending) = (self.trials.len(), self.is_ending);
         let unread = |place: &Place| {
             let why = "it has no reading yet".to_owned();
-            Trial { place: place.clone(), came: Err(why.into()) }
+            Trial { place: place.clone(), outcome: Err(why.into()) }
         };
         self.trials.extend(open.iter().map(unread));
         let next = self.ask(rng);
-        self.trials.truncate(told);
+        self.trials.truncate(count);
         // If no other candidate is left to explore, the open trials may be the reason.
         if !open.is_empty() {
             self.is_ending = was_ending;
@@ -197,8 +197,8 @@ impl Search {
     }
 
     /// Records the result of trying a place.
-    pub fn tell(&mut self, place: Place, came: Result<Reading, Refusal>) {
-        let sound = came.and_then(|reading| {
+    pub fn tell(&mut self, place: Place, outcome: Result<Reading, Refusal>) {
+        let sound = outcome.and_then(|reading| {
             let numbers = [reading.tail_us, reading.watts];
             let is_sound = numbers.iter().all(|value| value.is_finite() && *value > 0.0);
             let progress = reading.progress_per_s.unwrap_or_default();
@@ -207,7 +207,7 @@ impl Search {
                 false => Err(format!("no sound reading: {reading:?}").into()),
             }
         });
-        self.trials.push(Trial { place, came: sound });
+        self.trials.push(Trial { place, outcome: sound });
     }
 
     /// Returns a knob that cannot be searched: all of its levels but one were refused, or it was
@@ -273,11 +273,11 @@ impl Search {
     }
 
     /// Returns the predictions for some settings; `None` before the second reading.
-    pub fn believe(&self, places: &[Place]) -> Option<Vec<Believed>> {
+    pub fn predict(&self, places: &[Place]) -> Option<Vec<Prediction>> {
         let models = self.models()?;
         let believed = |place: &Place| {
             let view = models.at(&self.space, place);
-            Believed {
+            Prediction {
                 tail_us: view.tail_us(self.rules.bound_us),
                 watts: view.watts.mean.exp(),
                 meets: view.meets(),
@@ -287,7 +287,7 @@ impl Search {
     }
 
     fn readings(&self) -> impl Iterator<Item = (&Place, &Reading)> {
-        self.trials.iter().filter_map(|trial| Some((&trial.place, trial.came.as_ref().ok()?)))
+        self.trials.iter().filter_map(|trial| Some((&trial.place, trial.outcome.as_ref().ok()?)))
     }
 
     fn readings_at(&self, place: &Place) -> Vec<Reading> {
@@ -318,7 +318,7 @@ impl Search {
         !self.rules.safe || view.is_safe()
     }
 
-    fn anywhere(&self, rng: &mut Rng) -> Next {
+    fn random_candidate(&self, rng: &mut Rng) -> Next {
         let refused = self.refused_levels();
         let draw = || self.space.place(rng.random_range(0..self.space.size()));
         let mut drawn = std::iter::repeat_with(draw).take(DRAWS_MAX);
@@ -380,14 +380,14 @@ impl Search {
 
     fn closed(&self) -> Closed {
         let mut places = self.refuted();
-        let refused = self.trials.iter().filter(|trial| trial.came.is_err());
+        let refused = self.trials.iter().filter(|trial| trial.outcome.is_err());
         places.extend(refused.map(|trial| trial.place.clone()));
         places.sort_unstable();
         Closed { places, levels: self.refused_levels() }
     }
 
     fn refused_levels(&self) -> BTreeSet<(usize, u16)> {
-        let trials = self.trials.iter().map(|it| (&it.place, it.came.as_ref().err()));
+        let trials = self.trials.iter().map(|it| (&it.place, it.outcome.as_ref().err()));
         refused_levels(&self.space, &trials)
     }
 

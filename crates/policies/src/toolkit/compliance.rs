@@ -5,7 +5,7 @@
 //! over the last second or a minimum number of requests, whichever is longer. With a p99.9 and 200
 //! requests a single late one would be a violation, so the minimum allows at least two (ours).
 
-use lull_control::{AppId, AppSeen, AppSpec, LatencySeen, Objective, Observation};
+use lull_control::{AppId, AppObservation, AppSpec, LatencyObservation, Objective, Observation};
 use lull_measure::Nanos;
 use lull_measure::compliance::{Patience, compliance};
 use std::collections::VecDeque;
@@ -113,7 +113,7 @@ impl Record {
         }
     }
 
-    fn note(&mut self, seen: &AppSeen, epoch: Nanos, window: Nanos) {
+    fn note(&mut self, seen: &AppObservation, epoch: Nanos, window: Nanos) {
         let marks = vec![0.0; self.spec.objectives.len()];
         let mut counts = Counts { span: epoch, count: 0.0, marks };
         self.is_stuck = false;
@@ -133,7 +133,7 @@ impl Record {
         }
     }
 
-    fn count(&mut self, latency: &LatencySeen, counts: &mut Counts) {
+    fn count(&mut self, latency: &LatencyObservation, counts: &mut Counts) {
         counts.count = latency.window.count() as f64;
         let reported = latency.reported.and_then(|reported| reported.tail);
         if reported.is_some() {
@@ -211,7 +211,7 @@ mod tests {
 
     const EPOCH: Nanos = Nanos::from_millis(100);
 
-    fn monitor_after(spec: AppSpec, seen: &[AppSeen]) -> ComplianceMonitor {
+    fn monitor_after(spec: AppSpec, seen: &[AppObservation]) -> ComplianceMonitor {
         let mut kept = ComplianceMonitor::new(&[spec], Nanos::from_secs(1), 200);
         for app in seen {
             kept.note(&observation(Nanos::ZERO, EPOCH, vec![app.clone()]));

@@ -17,7 +17,7 @@
 //! decides by tests with an error probability; this is a search that does little harm, for the
 //! controllers of others.
 
-use lull_control::admission::Seen;
+use lull_control::admission::GateObservation;
 use lull_measure::Nanos;
 
 /// Pairs of windows of a limit and the open gate.
@@ -61,7 +61,7 @@ pub(crate) struct Descent {
     /// [`OPEN_WINDOWS`].
     open: (f64, u32),
     /// How many are under way with an open gate.
-    crowd: f64,
+    under_way_mean: f64,
     /// When the present window began, and since when it counts.
     begun: Option<Nanos>,
     since: Option<Nanos>,
@@ -82,7 +82,7 @@ impl Descent {
             limited: 0.0,
             ratios: Vec::new(),
             open: (0.0, 0),
-            crowd: 0.0,
+            under_way_mean: 0.0,
             begun: None,
             since: None,
             queries: 0,
@@ -113,7 +113,7 @@ impl Descent {
     }
 
     /// Notes the answers.
-    pub(crate) fn note(&mut self, seen: &Seen<'_>) {
+    pub(crate) fn note(&mut self, seen: &GateObservation<'_>) {
         let begun = *self.begun.get_or_insert(seen.now);
         let Some(since) = self.since else {
             // The first half of a window has what the setting before it admitted.
@@ -129,14 +129,14 @@ impl Descent {
             return;
         }
         let took_s = (seen.now - since).as_secs_f64();
-        let (queries, crowd) = (self.queries, self.latency_s / took_s);
+        let (queries, under_way_mean) = (self.queries, self.latency_s / took_s);
         (self.begun, self.since, self.queries, self.latency_s) = (Some(seen.now), None, 0, 0.0);
         if queries >= ANSWERS {
-            self.judge((queries as f64 / took_s).ln(), crowd);
+            self.judge((queries as f64 / took_s).ln(), under_way_mean);
         }
     }
 
-    fn judge(&mut self, log_per_s: f64, crowd: f64) {
+    fn judge(&mut self, log_per_s: f64, under_way_mean: f64) {
         if self.cap().is_none() {
             let (mean, count) = self.open;
             let count = (count + 1).min(OPEN_WINDOWS);
@@ -144,8 +144,8 @@ impl Descent {
         }
         self.stage = match self.stage {
             Stage::Open => {
-                self.crowd = crowd;
-                self.descend(crowd.round() as u32)
+                self.under_way_mean = under_way_mean;
+                self.descend(under_way_mean.round() as u32)
             }
             Stage::Compare { is_open: false } => {
                 self.limited = log_per_s;
@@ -205,7 +205,7 @@ impl Descent {
         if self.ratios.len() >= PAIRS_OF_LOSS && mean + error < LOST.ln() {
             self.ratios.clear();
             let looser = self.kept.map(|cap| cap.saturating_mul(2));
-            self.kept = looser.filter(|cap| f64::from(*cap) < self.crowd);
+            self.kept = looser.filter(|cap| f64::from(*cap) < self.under_way_mean);
         }
     }
 }
@@ -236,7 +236,7 @@ mod tests {
             let latency = Nanos::from_secs_f64(f64::from(CLIENTS) / per_s);
             let queries = (per_s / 10.0).round() as u32;
             *now += Nanos::from_millis(100);
-            search.note(&Seen {
+            search.note(&GateObservation {
                 now: *now,
                 answered: &[Answered { connection: 0, latency, queries }],
                 waiting: &[0],

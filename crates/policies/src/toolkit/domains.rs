@@ -273,7 +273,7 @@ mod tests {
     use super::testing::table;
     use super::*;
     use lull_control::conformance::MemoryPlant;
-    use lull_control::{CoreSeen, Plant};
+    use lull_control::{CoreObservation, Plant};
     use lull_measure::Missing;
     use rand::SeedableRng;
 
@@ -321,9 +321,9 @@ mod tests {
 
     fn seen(epoch_ms: u64, busy: &[Option<f64>]) -> Observation {
         let missing = Missing::because("test");
-        let core = |busy: &Option<f64>| CoreSeen {
+        let core = |busy: &Option<f64>| CoreObservation {
             utilisation: busy.ok_or_else(|| missing.clone()),
-            ..CoreSeen::unknown(&missing)
+            ..CoreObservation::unknown(&missing)
         };
         let cores = busy.iter().map(core).collect();
         let epoch = Nanos::from_millis(epoch_ms);

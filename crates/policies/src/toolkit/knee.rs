@@ -13,7 +13,7 @@
 //! The last step follows drift: the best throughput is measured again when it is exceeded or no
 //! longer reached, so the cap moves if the device becomes slower or queries become cheaper.
 
-use lull_control::admission::Seen;
+use lull_control::admission::GateObservation;
 use lull_measure::Nanos;
 
 /// The gain that counts, and the allowed loss against the best.
@@ -65,7 +65,7 @@ enum Stage {
 
 /// One window's measurement.
 #[derive(Debug, Clone, Copy)]
-struct Look {
+struct WindowRate {
     per_s: f64,
     device: Option<f64>,
 }
@@ -106,7 +106,7 @@ impl Knee {
     }
 
     /// Notes the answers.
-    pub(crate) fn note(&mut self, seen: &Seen<'_>) {
+    pub(crate) fn note(&mut self, seen: &GateObservation<'_>) {
         let span = seen.now.saturating_sub(self.last);
         self.last = seen.now;
         let Some(settles) = self.settles else {
@@ -125,7 +125,7 @@ impl Knee {
         }
         let seconds = took.as_secs_f64();
         let device = (self.device_s / seconds).min(1.0);
-        let look = Look {
+        let look = WindowRate {
             per_s: self.queries as f64 / seconds,
             device: device.is_finite().then_some(device),
         };
@@ -141,7 +141,7 @@ impl Knee {
         self.device_s = 0.0;
     }
 
-    fn judge(&mut self, look: Look) {
+    fn judge(&mut self, look: WindowRate) {
         match self.stage {
             Stage::Given => self.best_per_s = look.per_s,
             Stage::Doubling => self.double(look.per_s),
@@ -191,7 +191,7 @@ impl Knee {
         }
     }
 
-    fn hold(&mut self, rest: u32, look: Look) {
+    fn hold(&mut self, rest: u32, look: WindowRate) {
         // A moving mean over about four windows. Within the tolerated loss the best
         // stays, for else a large cap would lose 2 % with every step down.
         if look.per_s > self.best_per_s || look.per_s < LOSS * self.best_per_s {
@@ -209,7 +209,7 @@ impl Knee {
         }
     }
 
-    fn fewer(&mut self, look: Look) {
+    fn fewer(&mut self, look: WindowRate) {
         if look.per_s >= LOSS * self.best_per_s {
             self.stage = Stage::Holding { rest: REST };
             return;
@@ -218,7 +218,7 @@ impl Knee {
         self.try_more(look);
     }
 
-    fn try_more(&mut self, look: Look) {
+    fn try_more(&mut self, look: WindowRate) {
         self.stage = Stage::Holding { rest: REST };
         if look.device.is_none_or(|share| share < FULL) && self.cap < self.most {
             self.cap += 1;
@@ -226,7 +226,7 @@ impl Knee {
         }
     }
 
-    fn more(&mut self, look: Look) {
+    fn more(&mut self, look: WindowRate) {
         if look.per_s >= GAIN * self.best_per_s {
             self.best_per_s = look.per_s;
         } else {
@@ -269,7 +269,7 @@ mod tests {
                 latency: Nanos::from_millis(1),
                 queries: (per_s / 10.0).round() as u32,
             };
-            knee.note(&Seen {
+            knee.note(&GateObservation {
                 now: Nanos::from_millis(100 * look),
                 answered: &[answers],
                 waiting: &[0],

@@ -131,7 +131,7 @@ impl Lattice {
             lattice: self,
             search,
             moves: self.moves(search.frozen.map(|(app, _)| app)),
-            asked: 0,
+            evaluated: 0,
             best: None,
         };
         for _ in 0..search.starts {
@@ -147,7 +147,7 @@ struct Climb<'a> {
     lattice: &'a Lattice,
     search: &'a Search<'a>,
     moves: Vec<(usize, usize)>,
-    asked: usize,
+    evaluated: usize,
     best: Option<(Point, f64)>,
 }
 
@@ -158,7 +158,7 @@ impl Climb<'_> {
         let mut idle = 0;
         let mut at = if self.moves.is_empty() { 0 } else { rng.random_range(0..self.moves.len()) };
         // A full round without a better neighbour is a summit.
-        while idle < self.moves.len() && self.asked < self.search.budget {
+        while idle < self.moves.len() && self.evaluated < self.search.budget {
             at = (at + 1) % self.moves.len();
             idle += 1;
             let (from, to) = self.moves[at];
@@ -179,7 +179,7 @@ impl Climb<'_> {
 
     /// The improvement expected at a point; remembers the best that is untried.
     fn value(&mut self, point: &Point) -> f64 {
-        self.asked += 1;
+        self.evaluated += 1;
         let posterior = self.search.model.posterior(&self.lattice.shares(point));
         let value = expected_improvement(posterior, self.search.best, self.search.margin);
         let better = self.best.as_ref().is_none_or(|(_, best)| value > *best);

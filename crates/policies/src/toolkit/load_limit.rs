@@ -15,7 +15,7 @@
 //! had with it, D is D_min and the gate limits the throughput, which is the
 //! paper's default and can be turned off with D_min = 0.
 
-use lull_control::admission::{RoundSeen, Seen};
+use lull_control::admission::{GateObservation, RoundObservation};
 use lull_measure::Nanos;
 
 /// Share of the device above which throughput counts (section 3.1).
@@ -81,7 +81,7 @@ impl LoadLimit {
     }
 
     /// Notes the answers.
-    pub(crate) fn note(&mut self, seen: &Seen<'_>) {
+    pub(crate) fn note(&mut self, seen: &GateObservation<'_>) {
         let span = seen.now.saturating_sub(self.last);
         self.last = seen.now;
         let Some(since) = self.since.filter(|_| !self.given) else {
@@ -106,7 +106,7 @@ impl LoadLimit {
 
     /// The pause after the next round, which is taken to go as the last did;
     /// the shortest while lambda is not known.
-    pub(crate) fn pause(&self, round: Option<RoundSeen>) -> Nanos {
+    pub(crate) fn pause(&self, round: Option<RoundObservation>) -> Nanos {
         let (Some(per_s), Some(round)) = (self.per_s(), round) else { return self.least };
         let wanted = Nanos::from_secs_f64(f64::from(round.queries) / per_s);
         wanted.saturating_sub(round.took).min(self.most).max(self.least)
@@ -131,8 +131,8 @@ mod tests {
         LoadLimit::new(1.05, (LEAST, MOST), Nanos::from_secs(1))
     }
 
-    fn round(queries: u32, took_us: u64) -> Option<RoundSeen> {
-        Some(RoundSeen { turns: queries, queries, took: Nanos::from_micros(took_us) })
+    fn round(queries: u32, took_us: u64) -> Option<RoundObservation> {
+        Some(RoundObservation { turns: queries, queries, took: Nanos::from_micros(took_us) })
     }
 
     fn see(limit: &mut LoadLimit, per_s: f64, device: f64, windows: u64) {
@@ -140,7 +140,7 @@ mod tests {
         for look in start + 1..=start + 10 * windows {
             let queries = (per_s / 10.0) as u32;
             let answers = Answered { connection: 0, latency: LEAST, queries };
-            limit.note(&Seen {
+            limit.note(&GateObservation {
                 now: Nanos::from_millis(100 * look),
                 answered: &[answers],
                 waiting: &[],

@@ -7,7 +7,8 @@
 //! A period shorter than the epoch is one epoch.
 
 use lull_control::{
-    AppSeen, CoreSeen, EnergySeen, LatencySeen, Observation, Progress, SpanWeights,
+    AppObservation, CoreObservation, EnergyObservation, LatencyObservation, Observation, Progress,
+    SpanWeights,
 };
 use lull_measure::{Gauge, Missing, Nanos};
 use std::borrow::Cow;
@@ -78,7 +79,7 @@ fn newest<T: Clone>(old: &mut Gauge<T>, new: &Gauge<T>) {
     }
 }
 
-fn merge_app(old: &mut AppSeen, new: &AppSeen, weights: SpanWeights) {
+fn merge_app(old: &mut AppObservation, new: &AppObservation, weights: SpanWeights) {
     match (&mut old.latency, &new.latency) {
         (Ok(old), Ok(new)) => merge_latency(old, new, weights),
         (Err(_), _) => old.latency.clone_from(&new.latency),
@@ -100,7 +101,7 @@ fn merge_app(old: &mut AppSeen, new: &AppSeen, weights: SpanWeights) {
     old.client_accounts.clone_from(&new.client_accounts);
 }
 
-fn merge_latency(old: &mut LatencySeen, new: &LatencySeen, weights: SpanWeights) {
+fn merge_latency(old: &mut LatencyObservation, new: &LatencyObservation, weights: SpanWeights) {
     old.window.merge(&new.window);
     old.buckets.merge(&new.buckets);
     old.offered_per_s = weights.mean(old.offered_per_s, new.offered_per_s);
@@ -115,7 +116,7 @@ fn merge_latency(old: &mut LatencySeen, new: &LatencySeen, weights: SpanWeights)
     };
 }
 
-fn merge_core(old: &mut CoreSeen, new: &CoreSeen, weights: SpanWeights) {
+fn merge_core(old: &mut CoreObservation, new: &CoreObservation, weights: SpanWeights) {
     weights.merge(&mut old.utilisation, &new.utilisation);
     weights.merge(&mut old.idle_residency, &new.idle_residency);
     weights.merge(&mut old.deep_idle_residency, &new.deep_idle_residency);
@@ -124,7 +125,7 @@ fn merge_core(old: &mut CoreSeen, new: &CoreSeen, weights: SpanWeights) {
 }
 
 /// A part that is unknown makes the sum unknown.
-fn merge_energy(old: &mut Gauge<EnergySeen>, new: &Gauge<EnergySeen>) {
+fn merge_energy(old: &mut Gauge<EnergyObservation>, new: &Gauge<EnergyObservation>) {
     match (&mut *old, new) {
         (Ok(old), Ok(new)) if old.source == new.source => old.energy += new.energy,
         (Ok(_), Ok(_)) => *old = Err(Missing::because("its source changed within the period")),

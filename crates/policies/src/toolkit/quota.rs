@@ -50,7 +50,7 @@
 //! too high, and tries more only after a minute, and after twice as long each time that this fails.
 
 use lull_control::Objective;
-use lull_control::admission::{Allowance, Seen};
+use lull_control::admission::{Allowance, GateObservation};
 use lull_measure::Nanos;
 use lull_measure::compliance::Patience;
 use serde::{Deserialize, Serialize};
@@ -149,9 +149,9 @@ impl Quota {
         period: Nanos,
         limits: Limits,
     ) -> Self {
-        let minded = objectives.iter().enumerate();
-        let minded = minded.filter_map(|(index, one)| Some((index as u32, (*one)?)));
-        let promises: Vec<Promise> = minded
+        let stated = objectives.iter().enumerate();
+        let stated = stated.filter_map(|(index, one)| Some((index as u32, (*one)?)));
+        let promises: Vec<Promise> = stated
             .filter(|(_, objective)| objective.bounds_latency())
             .map(|(connection, objective)| Promise {
                 connection,
@@ -234,8 +234,8 @@ impl Quota {
         pools
     }
 
-    /// Takes note of what was answered, and moves the rate once a period.
-    pub(crate) fn note(&mut self, seen: &Seen<'_>) {
+    /// Notes the answers, and moves the rate once a period.
+    pub(crate) fn note(&mut self, seen: &GateObservation<'_>) {
         for answered in seen.answered {
             let queries = u64::from(answered.queries);
             self.all += queries;
@@ -336,8 +336,8 @@ impl Quota {
         self.promises.iter_mut().for_each(|promise| promise.restart(patience, limits));
     }
 
-    /// What each connection may do until the next decision.
-    pub(crate) fn allow(&mut self, seen: &Seen<'_>, allow: &mut [Allowance]) {
+    /// Sets the turns of each connection until the next decision.
+    pub(crate) fn allow(&mut self, seen: &GateObservation<'_>, allow: &mut [Allowance]) {
         let span = seen.now.saturating_sub(self.last);
         self.last = seen.now;
         for promise in &mut self.promises {

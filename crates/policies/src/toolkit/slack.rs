@@ -1,6 +1,6 @@
 //! Slack of latency-critical apps, and which apps a policy that uses tails accepts.
 
-use lull_control::{AppId, AppSpec, AppStanding, Observation, PolicyError, Standing, numbered};
+use lull_control::{AppAssessment, AppId, AppSpec, Assessment, Observation, PolicyError, numbered};
 use lull_measure::Nanos;
 
 /// One latency-critical app in one period.
@@ -16,12 +16,12 @@ pub(crate) struct Slack {
 }
 
 /// The latency-critical apps that live and have a tail.
-pub(crate) fn slacks(apps: &[AppSpec], seen: &Observation, standing: &Standing) -> Vec<Slack> {
-    let each = numbered(apps).zip(&standing.apps);
+pub(crate) fn slacks(apps: &[AppSpec], seen: &Observation, assessment: &Assessment) -> Vec<Slack> {
+    let each = numbered(apps).zip(&assessment.apps);
     each.filter_map(|((app, spec), stand)| slack(app, spec, seen, stand)).collect()
 }
 
-fn slack(app: AppId, spec: &AppSpec, seen: &Observation, stand: &AppStanding) -> Option<Slack> {
+fn slack(app: AppId, spec: &AppSpec, seen: &Observation, stand: &AppAssessment) -> Option<Slack> {
     let (_, bound) = spec.tail().filter(|_| spec.is_latency_critical())?;
     let tail = stand.tail?;
     let now = seen.app(app).filter(|now| now.alive)?;

@@ -272,7 +272,7 @@ impl Bayop {
     fn unmet(&self, protocol: Protocol, search: &Search, fastest: Option<&Choice>) -> Reason {
         let trials = search.trials().len();
         let Protocol { percentile, bound, .. } = protocol;
-        let refusal = search.trials().last().and_then(|it| it.came.as_ref().err());
+        let refusal = search.trials().last().and_then(|it| it.outcome.as_ref().err());
         let unread = || refusal.map_or(String::new(), |it| format!("; none was read: {}", it.why));
         let best = fastest.map_or_else(unread, |it| {
             format!("; the best tail was {:.0} us, with {}", it.tail_us, it.evidence)
@@ -452,7 +452,7 @@ impl Policy for Bayop {
 fn figures_of(place: &Place, choice: Option<&Choice>, search: &Search) -> Option<(f64, f64)> {
     let chosen = choice.filter(|it| it.place == *place).map(|it| (it.tail_us, it.watts));
     let predicted = || {
-        let all = search.believe(std::slice::from_ref(place))?;
+        let all = search.predict(std::slice::from_ref(place))?;
         all.first().map(|it| (it.tail_us, it.watts))
     };
     chosen.or_else(predicted)

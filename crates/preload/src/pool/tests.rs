@@ -57,7 +57,7 @@ impl Armed {
         let event = self.event().unwrap();
         assert_eq!(find(self.epoll, &event), Some((self.id, self.server.as_raw_fd())));
         assert_eq!(examine(self.id), Some(false));
-        assert_eq!(hide(self.id), Hiding::Hidden);
+        assert_eq!(hide(self.id), HideOutcome::Hidden);
     }
 }
 
@@ -111,9 +111,9 @@ fn a_connection_that_is_admitted_while_it_is_examined_is_not_hidden() {
     assert_eq!(examine(armed.id), Some(false));
     assert_eq!(examine(armed.id), None, "one thread examines it");
     assert!(wake(armed.id));
-    assert_eq!(hide(armed.id), Hiding::Admitted);
+    assert_eq!(hide(armed.id), HideOutcome::Admitted);
     assert!(!armed.is_hidden() && armed.event().is_none());
-    assert_eq!(hide(armed.id), Hiding::Hidden, "it may have to wait after all");
+    assert_eq!(hide(armed.id), HideOutcome::Hidden, "it may have to wait after all");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_closed_connection_is_neither_found_nor_armed_again() {
     assert!(armed.event().is_none(), "its number may be another connection's by now");
     let event = libc::epoll_event { events: 1, u64: armed.data() };
     assert_eq!(find(armed.epoll, &event), None);
-    assert_eq!(hide(armed.id), Hiding::Gone);
+    assert_eq!(hide(armed.id), HideOutcome::Gone);
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn of_many_wakes_at_once_each_event_is_reported_exactly_once() {
                 std::thread::yield_now();
             }
             assert!(examine(armed.id).is_some(), "another thread has its event");
-            while hide(armed.id) != Hiding::Hidden {}
+            while hide(armed.id) != HideOutcome::Hidden {}
         }
         is_over.store(true, Ordering::Relaxed);
     });

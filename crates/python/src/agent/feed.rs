@@ -45,7 +45,7 @@ impl From<anyhow::Error> for Failure {
 }
 
 /// The observation of one epoch.
-pub(super) struct Seen {
+pub(super) struct EpochObservation {
     pub(super) number: u64,
     pub(super) numbers: Numbers,
     pub(super) entropy: SystemEntropy,
@@ -68,7 +68,7 @@ pub(super) struct Feed {
 /// Reports that were not taken yet.
 pub(super) struct State {
     facts: Option<Facts>,
-    waiting: VecDeque<Seen>,
+    waiting: VecDeque<EpochObservation>,
     dropped: u64,
     notices: Vec<String>,
     end: Option<End>,
@@ -83,7 +83,7 @@ impl State {
     }
 
     /// Takes the oldest observation that waits.
-    pub(super) fn take(&mut self) -> Option<Seen> {
+    pub(super) fn take(&mut self) -> Option<EpochObservation> {
         let seen = self.waiting.pop_front()?;
         self.silence();
         Some(seen)
@@ -128,7 +128,7 @@ impl Feed {
         self.changed.notify_all();
     }
 
-    pub(super) fn push(&self, seen: Seen) {
+    pub(super) fn push(&self, seen: EpochObservation) {
         let mut state = self.locked();
         if state.waiting.len() == WAITING_MAX {
             state.take();
@@ -149,7 +149,7 @@ impl Feed {
     }
 
     /// Takes the oldest observation that waits.
-    pub(super) fn take(&self) -> Option<Seen> {
+    pub(super) fn take(&self) -> Option<EpochObservation> {
         self.locked().take()
     }
 

@@ -1,6 +1,6 @@
 //! The thread of an agent: opens the session, runs its epochs, and closes it.
 
-use super::feed::{End, Facts, Failure, Feed, Seen};
+use super::feed::{End, EpochObservation, Facts, Failure, Feed};
 use crate::observation::Numbers;
 use lull_agent::config::{Config, PolicyRole};
 use lull_agent::error::describe;
@@ -81,13 +81,13 @@ fn turn(session: &mut Session, feed: &Feed, phase: &str) -> anyhow::Result<()> {
     }
 }
 
-fn seen(session: &Session, epoch: &Epoch) -> Seen {
+fn seen(session: &Session, epoch: &Epoch) -> EpochObservation {
     let journal = epoch.entries.iter().map(|entry| status::describe(session.apps(), entry));
-    Seen {
+    EpochObservation {
         number: epoch.number,
         journal: journal.map(|line| line.trim_start().to_owned()).collect(),
         shadow: session.shadow_lines().iter().map(|line| line.trim_start().to_owned()).collect(),
-        entropy: epoch.standing.entropy,
+        entropy: epoch.assessment.entropy,
         policy: session.policy().to_owned(),
         is_safe: epoch.safe,
         settings: session.state().values().cloned().collect(),

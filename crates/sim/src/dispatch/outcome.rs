@@ -1,6 +1,6 @@
 //! Totals of a dispatched machine.
 
-use crate::machine::BeatRecord;
+use crate::machine::MeasurementRecord;
 use lull_measure::{Joules, Nanos, Percentile};
 
 /// Totals of one run after its warm-up.
@@ -19,11 +19,11 @@ pub struct DispatchTotals {
     /// Events of the whole run.
     pub events: u64,
     /// Calls of the dispatcher.
-    pub asked: u64,
+    pub decisions: u64,
     /// Core time in each type, in seconds.
     pub busy_s: Vec<f64>,
     /// The observations that the dispatcher received, and its thresholds after each.
-    pub beats: Vec<BeatRecord>,
+    pub measurements: Vec<MeasurementRecord>,
 }
 
 impl DispatchTotals {

@@ -62,7 +62,8 @@ impl DispatchSimulation {
     /// Returns the totals.
     pub fn outcome(mut self) -> DispatchTotals {
         let totals = self.machine.gated_totals();
-        let DispatchCounts { moves, abandoned, asked, beats } = self.machine.take_dispatch_counts();
+        let DispatchCounts { moves, abandoned, decisions, measurements } =
+            self.machine.take_dispatch_counts();
         DispatchTotals {
             span: totals.span,
             energy: totals.energy.total(),
@@ -70,9 +71,9 @@ impl DispatchSimulation {
             moves,
             abandoned,
             events: totals.events,
-            asked,
+            decisions,
             busy_s: totals.busy_as.iter().map(|busy| busy.as_secs_f64()).collect(),
-            beats,
+            measurements,
         }
     }
 

@@ -5,7 +5,8 @@ use crate::model::{Distribution, Shape};
 use crate::theory;
 use crate::{Replication, RunLength};
 use lull_control::dispatcher::{
-    Answer, Ask, Attention, Beat, CoreSpeed, Dispatcher, Every, Seen, Supply,
+    Answer, CoreSpeed, DecisionScope, DispatchObservation, DispatchRequest, Dispatcher,
+    MeasurementPeriod, MeasurementRule, Supply,
 };
 use lull_measure::{Nanos, Percentile, Watts};
 use std::sync::mpsc::{Sender, channel};
@@ -14,20 +15,20 @@ use std::sync::mpsc::{Sender, channel};
 struct At(Option<Nanos>);
 
 impl Dispatcher for At {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        let fastest = ask.free.len() - 1;
-        if ask.on.is_none() {
-            let free = ask.free.iter().position(|free| *free > 0);
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        let fastest = request.free.len() - 1;
+        if request.on.is_none() {
+            let free = request.free.iter().position(|free| *free > 0);
             return free.map_or(Answer::stay(None), |kind| Answer::on(kind, self.0));
         }
         match self.0 {
-            Some(age) if ask.age >= age => Answer::on(fastest, None),
+            Some(age) if request.age >= age => Answer::on(fastest, None),
             again => Answer::stay(again),
         }
     }
 
-    fn attention(&self) -> Attention {
-        Attention::Oldest(2)
+    fn decision_scope(&self) -> DecisionScope {
+        DecisionScope::Oldest(2)
     }
 }
 
@@ -157,26 +158,26 @@ fn the_same_replication_meets_the_same_requests_under_any_dispatcher() {
 }
 
 /// Sends what it is shown.
-struct Watcher(Beat, Sender<Seen>);
+struct Watcher(MeasurementRule, Sender<DispatchObservation>);
 
 impl Dispatcher for Watcher {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        if ask.free[0] > 0 { Answer::on(0, None) } else { Answer::stay(None) }
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        if request.free[0] > 0 { Answer::on(0, None) } else { Answer::stay(None) }
     }
 
-    fn beat(&self) -> Option<Beat> {
+    fn measurement_rule(&self) -> Option<MeasurementRule> {
         Some(self.0)
     }
 
-    fn adjust(&mut self, seen: &Seen) {
+    fn adjust(&mut self, seen: &DispatchObservation) {
         self.1.send(*seen).unwrap();
     }
 }
 
-fn watch(every: Every, load: Vec<RateStep>, requests: u64) -> Vec<Seen> {
+fn watch(every: MeasurementPeriod, load: Vec<RateStep>, requests: u64) -> Vec<DispatchObservation> {
     let mut model = lonely(Supply::Fixed(vec![64, 0]), 10);
     model.load = load;
-    let beat = Beat {
+    let rule = MeasurementRule {
         every,
         window: 500,
         percentile: Percentile::P99,
@@ -185,7 +186,7 @@ fn watch(every: Every, load: Vec<RateStep>, requests: u64) -> Vec<Seen> {
     let (to, from) = channel();
     DispatchSimulation::measure(
         &model,
-        Box::new(Watcher(beat, to)),
+        Box::new(Watcher(rule, to)),
         streams(3, 0),
         length(0, requests),
     )
@@ -196,14 +197,14 @@ fn watch(every: Every, load: Vec<RateStep>, requests: u64) -> Vec<Seen> {
 #[test]
 fn beats_come_by_answers_or_by_time_with_what_was_measured() {
     let steady = || vec![RateStep { rate_per_s: 100.0, requests: None }];
-    let seen = watch(Every::Answers(500), steady(), 2000);
+    let seen = watch(MeasurementPeriod::Answers(500), steady(), 2000);
     assert_eq!(seen.len(), 4);
     for one in &seen {
         assert_eq!((one.tail, one.samples), (Some(Nanos::from_millis(10)), 500));
         assert_eq!(one.late, Some(1.0), "all took 10 ms");
         assert!((one.rate_per_s.unwrap() / 100.0 - 1.0).abs() < 0.2, "{one:?}");
     }
-    let seen = watch(Every::Time(Nanos::from_secs(5)), steady(), 2100);
+    let seen = watch(MeasurementPeriod::Time(Nanos::from_secs(5)), steady(), 2100);
     let times: Vec<_> = seen.iter().map(|one| one.now.as_secs_f64()).collect();
     assert_eq!(times, [5.0, 10.0, 15.0, 20.0]);
 }
@@ -215,7 +216,7 @@ fn the_rate_changes_after_as_many_requests_as_it_says() {
         RateStep { rate_per_s: 90.0, requests: Some(1000) },
         RateStep { rate_per_s: 10.0, requests: None },
     ];
-    let seen = watch(Every::Answers(500), load, 3000);
+    let seen = watch(MeasurementPeriod::Answers(500), load, 3000);
     let rates: Vec<_> = seen.iter().map(|one| one.rate_per_s.unwrap().round()).collect();
     for (rate, wanted) in rates.iter().zip([10.0, 10.0, 90.0, 90.0, 10.0, 10.0_f64]) {
         assert!((rate / wanted - 1.0).abs() < 0.25, "{rates:?}");

@@ -36,7 +36,7 @@ impl Engine {
         let record = self.requests.get(request);
         record.next_op = then;
         record.queued_ns = self.now_ns;
-        self.servers[server as usize].come(self.now_ns);
+        self.servers[server as usize].count_arrival(self.now_ns);
         self.away.push(AwayWork { server, request, work_ns });
         // The run stops after this event, so that the machine receives the work now.
         self.pause_at = 0;
@@ -46,7 +46,7 @@ impl Engine {
     pub(crate) fn work_returns(&mut self, server: u32, request: u32) {
         let record = self.requests.get(request);
         let (next_op, queued_ns) = (record.next_op, record.queued_ns);
-        self.servers[server as usize].go(self.now_ns, queued_ns);
+        self.servers[server as usize].count_departure(self.now_ns, queued_ns);
         self.events += 1;
         self.proceed(request, next_op);
         self.drain_ready();

@@ -233,7 +233,7 @@ impl Engine {
         record.keeps_core = keeps_core;
         record.queued_ns = self.now_ns;
         let server = &mut self.servers[server_index];
-        server.come(self.now_ns);
+        server.count_arrival(self.now_ns);
         let first = server.first_lane as usize;
         let lane = &mut self.lanes[first];
         let starts = server.discipline == Discipline::Sharing || lane.has_free_core();
@@ -345,7 +345,7 @@ impl Engine {
     #[inline(always)]
     fn depart(&mut self, lane_index: usize, queued_ns: u64) -> Option<(u32, f64)> {
         let server = &mut self.servers[self.lanes[lane_index].server as usize];
-        server.go(self.now_ns, queued_ns);
+        server.count_departure(self.now_ns, queued_ns);
         let next = server.queue.pop(&self.requests);
         if next.is_some() || !server.has_classes() {
             return next;

@@ -48,14 +48,14 @@ pub(crate) struct Counts {
 impl Server {
     /// A piece of work arrives.
     #[inline(always)]
-    pub(crate) fn come(&mut self, now_ns: u64) {
+    pub(crate) fn count_arrival(&mut self, now_ns: u64) {
         self.counts.arrivals += 1;
         self.counts.moments_ns -= i128::from(now_ns);
     }
 
     /// A piece of work that arrived at `queued_ns` leaves.
     #[inline(always)]
-    pub(crate) fn go(&mut self, now_ns: u64, queued_ns: u64) {
+    pub(crate) fn count_departure(&mut self, now_ns: u64, queued_ns: u64) {
         self.counts.departures += 1;
         self.counts.moments_ns += i128::from(now_ns);
         self.counts.response_ns += u128::from(now_ns - queued_ns);

@@ -29,7 +29,7 @@ pub(crate) struct CallCounts {
     /// Latencies of the answered ones, from the choice of the server.
     pub(crate) latency: Latency,
     /// Calls that arrived.
-    pub(crate) came: u64,
+    pub(crate) arrived: u64,
     /// Calls that failed: refused here or behind.
     pub(crate) failed: u64,
     /// Calls not answered yet.
@@ -83,7 +83,7 @@ impl Engine {
         let latency = watch.latencies.drain(..).collect();
         Some(CallCounts {
             latency,
-            came: std::mem::take(&mut watch.calls),
+            arrived: std::mem::take(&mut watch.calls),
             failed: std::mem::take(&mut watch.errors),
             outstanding: watch.open.len() as u64,
             oldest: watch.open.values().min().map(|since| Nanos(now_ns - since)),

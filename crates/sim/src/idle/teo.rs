@@ -69,7 +69,7 @@ impl Teo {
     }
 
     /// Records how long the core was idle, exit latency included.
-    pub(super) fn woke(&mut self, stay: Nanos) {
+    pub(super) fn note_stay(&mut self, stay: Nanos) {
         let Some((timer, exit)) = self.pending.take() else { return };
         let measured = match stay {
             stay if stay >= timer => Nanos::MAX,
@@ -111,7 +111,7 @@ mod tests {
         let (states, mut teo) = (states(), Teo::default());
         for stay in stays_us {
             teo.choose(&states, timer);
-            teo.woke(us(*stay));
+            teo.note_stay(us(*stay));
         }
         teo.choose(&states, timer)
     }

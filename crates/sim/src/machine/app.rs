@@ -76,7 +76,7 @@ impl AppState {
 
     /// A request or query is due.
     pub(super) fn due(&mut self, now_ns: u64) {
-        self.outstanding.rise(now_ns);
+        self.outstanding.increment(now_ns);
         self.note_due(now_ns);
     }
 
@@ -96,7 +96,7 @@ impl AppState {
     /// its latency.
     pub(super) fn record(&mut self, now_ns: u64, arrived_ns: u64, delay_ns: u64) -> Nanos {
         let latency = Nanos(now_ns - arrived_ns + delay_ns);
-        self.outstanding.fall(now_ns);
+        self.outstanding.decrement(now_ns);
         self.note_answer(arrived_ns, latency);
         latency
     }

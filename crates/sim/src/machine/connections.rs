@@ -13,7 +13,7 @@ use super::gated::{ConnectionId, GatedServer, Phase, Stage};
 use super::open_queries::OpenQueries;
 use super::{MachineSimulation, Timer};
 use crate::order::round_ns;
-use lull_control::admission::{Answered, Numbers, Pace, RoundSeen};
+use lull_control::admission::{Answered, GateLimits, Pace, RoundObservation};
 use lull_measure::Nanos;
 
 impl MachineSimulation {
@@ -69,7 +69,7 @@ impl MachineSimulation {
             Timer::Gate if gated.gate_due == sequence => self.decide(id.gate),
             Timer::Look => self.look(id),
             Timer::Lease if gated.connections[id.index].lease == sequence => {
-                gated.gate.lapse(id.index as u32);
+                gated.gate.end_lease(id.index as u32);
                 self.admit(id.gate);
             }
             // Stale: the owner has been rescheduled since.
@@ -248,7 +248,7 @@ impl MachineSimulation {
         if !gated.gate.round_is_over() {
             return;
         }
-        gated.round = Some(RoundSeen {
+        gated.round = Some(RoundObservation {
             turns: gated.gate.turns,
             queries: gated.gate.answers,
             took: Nanos(now_ns - since_ns),
@@ -330,7 +330,7 @@ impl MachineSimulation {
 
     /// Sets the numbers that the admission controller of a gate keeps. They take effect at once,
     /// or after the present round: a round ends with the numbers with which it began.
-    pub(super) fn set_numbers(&mut self, gate: usize, numbers: Numbers) {
+    pub(super) fn set_numbers(&mut self, gate: usize, numbers: GateLimits) {
         let now_ns = self.now_ns;
         let gated = self.gated_mut(gate);
         let Some(kept) = gated.admission.numbers() else { return };

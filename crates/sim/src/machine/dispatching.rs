@@ -13,12 +13,15 @@ use super::parts::DispatchPart;
 use super::queue::{State, Task};
 use super::{MachineSimulation, Timer};
 use crate::order::NEVER_NS;
-use lull_control::dispatcher::{Answer, Ask, Attention, Dispatcher, Ladder, Meter, Place, Seen};
+use lull_control::dispatcher::{
+    Answer, CoreChoice, DecisionScope, DispatchObservation, DispatchRequest, Dispatcher, Ladder,
+    Meter,
+};
 use lull_measure::Nanos;
 use std::collections::VecDeque;
 
-/// The request timer of the dispatcher's beat.
-const BEAT: usize = super::REQUESTS_MAX - 1;
+/// The request timer of the dispatcher's measurements.
+const MEASUREMENT_TIMER: usize = super::REQUESTS_MAX - 1;
 
 /// One request in the system.
 #[derive(Debug, Clone, Copy)]
@@ -43,14 +46,14 @@ pub struct DispatchCounts {
     /// Requests abandoned because they reached the age `abandon`.
     pub abandoned: u64,
     /// Calls of the dispatcher.
-    pub asked: u64,
+    pub decisions: u64,
     /// The observations that the dispatcher received, and its thresholds after each.
-    pub beats: Vec<BeatRecord>,
+    pub measurements: Vec<MeasurementRecord>,
 }
 
 /// One period of the dispatcher's controller.
 #[derive(Debug, Clone, PartialEq)]
-pub struct BeatRecord {
+pub struct MeasurementRecord {
     /// Time since the start of the run, warm-up included.
     pub time: Nanos,
     /// Requests answered since then.
@@ -84,7 +87,7 @@ pub(super) struct Dispatching {
     free: Vec<u32>,
     next_id: u64,
     meter: Option<Meter>,
-    beat_due: u64,
+    measurement_due: u64,
     /// Requests answered or abandoned.
     pub(super) ended: u64,
     pub(super) counts: DispatchCounts,
@@ -116,8 +119,8 @@ impl Dispatching {
             free: of_type.iter().map(|cores| cores.count_ones()).collect(),
             of_type,
             next_id: 0,
-            meter: dispatcher.beat().map(Meter::new),
-            beat_due: u64::MAX,
+            meter: dispatcher.measurement_rule().map(Meter::new),
+            measurement_due: u64::MAX,
             ended: 0,
             counts: DispatchCounts::default(),
             dispatcher,
@@ -140,7 +143,10 @@ impl Dispatching {
             self.slots.push(request);
             (self.slots.len() - 1) as u32
         });
-        debug_assert!((slot as usize) < BEAT, "more requests wait than timers distinguish");
+        debug_assert!(
+            (slot as usize) < MEASUREMENT_TIMER,
+            "more requests wait than timers distinguish"
+        );
         self.slots[slot as usize] = request;
         self.active.push_back((request.id, slot));
         self.waiting.push_back(slot);
@@ -202,15 +208,15 @@ impl MachineSimulation {
     /// Schedules the first measurement by time.
     pub(super) fn start_dispatching(&mut self) {
         if self.dispatching.is_some() {
-            self.expect_beat();
+            self.schedule_measurement();
         }
     }
 
-    fn expect_beat(&mut self) {
+    fn schedule_measurement(&mut self) {
         let next = self.dispatching().meter.as_ref().map_or(Nanos::MAX, Meter::next);
         if next != Nanos::MAX {
-            let due = self.set_timer(next.0.max(self.now_ns), Timer::Request, BEAT);
-            self.dispatching().beat_due = due;
+            let due = self.set_timer(next.0.max(self.now_ns), Timer::Request, MEASUREMENT_TIMER);
+            self.dispatching().measurement_due = due;
         }
     }
 
@@ -237,7 +243,7 @@ impl MachineSimulation {
         let dispatching = self.dispatching();
         dispatching.remove(slot);
         if dispatching.meter.as_mut().is_some_and(|meter| meter.answered(latency)) {
-            self.beat();
+            self.measure();
         }
         self.redispatch();
     }
@@ -264,9 +270,9 @@ impl MachineSimulation {
     pub(super) fn request_timer(&mut self, index: usize, sequence: u64) {
         let now_ns = self.now_ns;
         let dispatching = self.dispatching();
-        if index == BEAT {
-            if dispatching.beat_due == sequence {
-                self.beat();
+        if index == MEASUREMENT_TIMER {
+            if dispatching.measurement_due == sequence {
+                self.measure();
             }
             return;
         }
@@ -280,7 +286,7 @@ impl MachineSimulation {
             return self.abandon(slot);
         }
         let older = dispatching.older_than(request.id);
-        if self.ask(slot, older) {
+        if self.decide_request(slot, older) {
             if request.on.is_none() {
                 self.dispatching().waiting.retain(|waiting| *waiting != slot);
             }
@@ -303,26 +309,26 @@ impl MachineSimulation {
 
     /// Passes the measurements of a period to the dispatcher, whose new thresholds apply to
     /// running requests too.
-    fn beat(&mut self) {
+    fn measure(&mut self) {
         let now = self.now();
         let dispatching = self.dispatching();
         let Some(meter) = &mut dispatching.meter else { return };
-        let seen: Seen = meter.read(now, dispatching.active.len());
+        let seen: DispatchObservation = meter.read(now, dispatching.active.len());
         dispatching.dispatcher.adjust(&seen);
-        dispatching.counts.beats.push(BeatRecord {
+        dispatching.counts.measurements.push(MeasurementRecord {
             time: seen.now,
             answered: dispatching.ended,
             tail: seen.tail,
             rate_per_s: seen.rate_per_s,
             thresholds: dispatching.dispatcher.thresholds().to_vec(),
         });
-        self.expect_beat();
-        self.ask_running(usize::MAX);
+        self.schedule_measurement();
+        self.decide_running(usize::MAX);
         self.redispatch();
     }
 
     /// Calls the dispatcher for the running requests among the `oldest` oldest.
-    fn ask_running(&mut self, oldest: usize) {
+    fn decide_running(&mut self, oldest: usize) {
         let mut left = self.dispatching().taken.count_ones();
         let oldest = oldest.min(self.dispatching().active.len());
         for older in 0..oldest {
@@ -333,7 +339,7 @@ impl MachineSimulation {
             }
             if dispatching.slots[slot as usize].on.is_some() {
                 left -= 1;
-                self.ask(slot, older);
+                self.decide_request(slot, older);
             }
         }
     }
@@ -342,10 +348,10 @@ impl MachineSimulation {
     /// oldest running ones, because they may free cores, then the waiting ones, while there are
     /// free cores.
     pub(super) fn redispatch(&mut self) {
-        match self.dispatching().dispatcher.attention() {
-            Attention::Ages => {}
-            Attention::Oldest(most) => self.ask_running(most),
-            Attention::All => self.ask_running(usize::MAX),
+        match self.dispatching().dispatcher.decision_scope() {
+            DecisionScope::Ages => {}
+            DecisionScope::Oldest(most) => self.decide_running(most),
+            DecisionScope::All => self.decide_running(usize::MAX),
         }
         let mut index = 0;
         loop {
@@ -355,7 +361,7 @@ impl MachineSimulation {
                 return;
             }
             let older = dispatching.older_than(dispatching.slots[slot as usize].id);
-            if self.ask(slot, older) {
+            if self.decide_request(slot, older) {
                 self.dispatching().waiting.remove(index);
             } else if self.dispatching().dispatcher.first_come() {
                 return;
@@ -366,7 +372,7 @@ impl MachineSimulation {
     }
 
     /// Calls the dispatcher for a request. Returns whether the request started or moved.
-    fn ask(&mut self, slot: u32, older: usize) -> bool {
+    fn decide_request(&mut self, slot: u32, older: usize) -> bool {
         let request = self.dispatching().slots[slot as usize];
         let age_ns = self.now_ns - request.task.arrived_ns;
         let (mut left_ns, mut on) = (request.left_ns, None);
@@ -376,7 +382,7 @@ impl MachineSimulation {
             on = Some(self.cores[core].supply.kind);
         }
         let dispatching = self.dispatching();
-        let ask = Ask {
+        let dispatch_request = DispatchRequest {
             age: Nanos(age_ns),
             done: Nanos((request.task.work_ns - left_ns) as u64),
             on,
@@ -385,10 +391,14 @@ impl MachineSimulation {
             work: Some(Nanos(request.task.work_ns as u64)),
             free: &dispatching.free,
         };
-        let Answer { place, again } = dispatching.dispatcher.place(&ask);
-        dispatching.counts.asked += 1;
+        let Answer { place, again } = dispatching.dispatcher.place(&dispatch_request);
+        dispatching.counts.decisions += 1;
         let goes = match place {
-            Place::On(kind) if on != Some(kind) && ask.can(kind, &dispatching.ladder) => Some(kind),
+            CoreChoice::On(kind)
+                if on != Some(kind) && dispatch_request.can(kind, &dispatching.ladder) =>
+            {
+                Some(kind)
+            }
             _ => None,
         };
         let wanted = again.filter(|age| age.0 > age_ns).map_or(NEVER_NS, |age| age.0);
@@ -398,7 +408,7 @@ impl MachineSimulation {
             age_ns => self.set_request_timer(slot, age_ns),
         }
         if let Some(kind) = goes {
-            self.go(slot, kind);
+            self.start_on(slot, kind);
         }
         goes.is_some()
     }
@@ -415,7 +425,7 @@ impl MachineSimulation {
     }
 
     /// Starts a request on a core of a type, from the queue or another core.
-    fn go(&mut self, slot: u32, kind: usize) {
+    fn start_on(&mut self, slot: u32, kind: usize) {
         let dispatching = self.dispatching();
         let (app, move_ns, scales) =
             (dispatching.app, dispatching.move_ns, dispatching.ladder.scales());

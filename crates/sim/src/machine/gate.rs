@@ -178,7 +178,7 @@ impl Gate {
     }
 
     /// The lease of a turn is over: it ends unless a query of it is in service.
-    pub(super) fn lapse(&mut self, connection: u32) -> bool {
+    pub(super) fn end_lease(&mut self, connection: u32) -> bool {
         let had = self.has_turn(connection);
         let served = self.places[connection as usize].served;
         let woken = &self.memory.woken;

@@ -9,7 +9,9 @@ use super::parts::{GateModel, Query};
 use crate::model::Draw;
 use crate::replication::{Replication, Stream, StreamPurpose};
 use lull_control::Objective;
-use lull_control::admission::{Admission, Answered, Numbers, RoundSeen, Seen, ServerTimes};
+use lull_control::admission::{
+    Admission, Answered, GateLimits, GateObservation, RoundObservation, ServerTimes,
+};
 use lull_measure::{Latency, Missing, Nanos};
 use lull_oncall::ClassShare;
 use std::ops::Range;
@@ -85,7 +87,7 @@ pub(super) enum Phase {
 #[derive(Debug, Clone, Default)]
 pub(super) struct GatedSums {
     pub(super) answers: Vec<u64>,
-    pub(super) came: Vec<u64>,
+    pub(super) arrivals: Vec<u64>,
     /// Thread time in R and D, and query time, in ns, up to `passed_ns`.
     pub(super) running_ns: f64,
     pub(super) disk_ns: f64,
@@ -116,7 +118,7 @@ pub(super) struct GatedServer {
     pub(super) gate: Gate,
     pub(super) gate_due: u64,
     pub(super) phase: Phase,
-    pub(super) round: Option<RoundSeen>,
+    pub(super) round: Option<RoundObservation>,
     pub(super) answered: Vec<Answered>,
     pub(super) storage: Storage,
     pub(super) device_due: u64,
@@ -206,7 +208,7 @@ impl GatedServer {
         self.gate.most_running = self.gate.running;
         self.sums = GatedSums {
             answers: vec![0; self.connections.len()],
-            came: vec![0; self.connections.len()],
+            arrivals: vec![0; self.connections.len()],
             started: self.storage.started(),
             ..GatedSums::default()
         };
@@ -252,7 +254,7 @@ impl GatedServer {
     }
 
     /// The numbers that the admission controller keeps, if it only keeps them.
-    pub(super) fn numbers(&mut self) -> Option<Numbers> {
+    pub(super) fn numbers(&mut self) -> Option<GateLimits> {
         self.admission.numbers().copied()
     }
 
@@ -284,7 +286,7 @@ impl GatedServer {
         let connection = &mut self.connections[index];
         connection.query = query;
         connection.lease = u64::MAX;
-        self.sums.came[index] += 1;
+        self.sums.arrivals[index] += 1;
     }
 
     /// Shows the admission controller its observation at a decision.
@@ -304,7 +306,7 @@ impl GatedServer {
         });
         (self.on_core_ns, self.queued_ns) = (0.0, 0.0);
         let under_way: Vec<Nanos> = self.under_way_ns().map(|at| Nanos(now_ns - at)).collect();
-        let seen = Seen {
+        let seen = GateObservation {
             now: Nanos(now_ns),
             answered: &self.answered,
             waiting: &self.gate.waiting,

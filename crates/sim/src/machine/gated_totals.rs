@@ -12,7 +12,7 @@ pub struct GatedTotals {
     /// Queries answered, by connection.
     pub answers: Vec<u64>,
     /// Queries that arrived, by connection.
-    pub came: Vec<u64>,
+    pub arrivals: Vec<u64>,
     /// Energy of the cores and of the rest.
     pub energy: EnergyParts,
     /// Busy time of all cores.

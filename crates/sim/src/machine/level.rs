@@ -30,13 +30,13 @@ impl TimeWeightedCount {
 
     /// Raises the level by one.
     #[inline]
-    pub(super) fn rise(&mut self, now_ns: u64) {
+    pub(super) fn increment(&mut self, now_ns: u64) {
         self.set(now_ns, self.value + 1);
     }
 
     /// Lowers the level by one.
     #[inline]
-    pub(super) fn fall(&mut self, now_ns: u64) {
+    pub(super) fn decrement(&mut self, now_ns: u64) {
         debug_assert!(self.value > 0, "a count is never negative");
         self.set(now_ns, self.value - 1);
     }

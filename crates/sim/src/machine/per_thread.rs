@@ -160,7 +160,7 @@ impl MachineSimulation {
         } else {
             let left_ns = self.left_of(core);
             let Some(thread) = self.cores[core].current.take() else { return };
-            self.apps[self.threads[thread].app].running.fall(now_ns);
+            self.apps[self.threads[thread].app].running.decrement(now_ns);
             let state = &mut self.cores[core];
             self.threads[thread].virtual_ns += (now_ns - state.counted_ns) as f64;
             if now_ns >= state.ends_ns {
@@ -203,7 +203,7 @@ impl MachineSimulation {
         let switch_ns = self.scheduler.switch_cost.0 + rule.dispatch_ns();
         let slice_ns = rule.slice_ns();
         let app = self.threads[thread].app;
-        self.apps[app].running.rise(now_ns);
+        self.apps[app].running.increment(now_ns);
         let started = &mut self.threads[thread];
         started.left_ns += if switches { switch_ns as f64 } else { 0.0 };
         started.core = core;

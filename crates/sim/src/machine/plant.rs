@@ -10,10 +10,10 @@ use super::{Controllers, MachineModel, MachineSimulation};
 use crate::model::ModelError;
 use crate::replication::Replication;
 use description::describe;
-use lull_control::admission::{Admission, Numbers};
+use lull_control::admission::{Admission, GateLimits};
 use lull_control::{
-    AppId, AppSpec, Applied, Coalescing, Got, Machine, NicId, Objective, Observation, Outcome,
-    Plant, PlantError, RosterEvent, Scheduling, Setting, WayMask,
+    AppId, AppSpec, Applied, ApplyOutcome, Coalescing, Machine, NicId, Objective, Observation,
+    Outcome, Plant, PlantError, RosterEvent, Scheduling, Setting, WayMask,
 };
 use lull_measure::{Hertz, Latency, Missing, Nanos};
 use observe::MachineSnapshot;
@@ -37,8 +37,8 @@ pub struct MachinePlant {
     /// How long each app was present in the last epoch.
     presence: Vec<Nanos>,
     /// The numbers of each gate now and at the start; `None` if they cannot be set.
-    gates: Vec<Option<Numbers>>,
-    original_gates: Vec<Option<Numbers>>,
+    gates: Vec<Option<GateLimits>>,
+    original_gates: Vec<Option<GateLimits>>,
 }
 
 /// Why a machine cannot be watched.
@@ -220,9 +220,9 @@ impl MachinePlant {
     }
 
     /// Applies one setting.
-    fn set(&mut self, wanted: &Setting) -> Got {
+    fn set(&mut self, wanted: &Setting) -> ApplyOutcome {
         if let Err(why) = self.machine.capabilities.get(wanted.knob().capability()) {
-            return Got::Refused { why: why.to_string() };
+            return ApplyOutcome::Refused { why: why.to_string() };
         }
         match *wanted {
             Setting::Frequency(domain, hertz) => self.set_frequency(domain, hertz),

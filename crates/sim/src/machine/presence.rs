@@ -62,9 +62,15 @@ impl Presence {
             let (arrives, restarts) =
                 (event == RosterEvent::Arrived, event == RosterEvent::Restarted);
             let leaves = event == RosterEvent::Departed;
-            refuse(arrives && is_present, "it arrives while it is present: let it leave before")?;
-            refuse(leaves && !is_present, "it leaves while it is absent: let it arrive before")?;
-            let absent = "it is restarted while it is absent: let it arrive before";
+            refuse(
+                arrives && is_present,
+                "the app arrives while it is present: let it leave before that",
+            )?;
+            refuse(
+                leaves && !is_present,
+                "the app leaves while it is absent: let it arrive before that",
+            )?;
+            let absent = "the app restarts while it is absent: let it arrive before that";
             refuse(restarts && !is_present, absent)?;
             is_present = !leaves;
             last = time;

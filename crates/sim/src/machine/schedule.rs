@@ -78,11 +78,11 @@ impl MachineSimulation {
         let Some(current) = self.cores[core].current else { return false };
         let ahead = self.threads[current].virtual_ns - self.threads[thread].virtual_ns;
         let leads = take_turns(self.rank(thread), self.rank(current)) && ahead > lead.0 as f64;
-        leads && self.is_lucky()
+        leads && self.draws_preemption()
     }
 
     /// Draws whether a wake-up takes a core; always true where all do.
-    fn is_lucky(&mut self) -> bool {
+    fn draws_preemption(&mut self) -> bool {
         let chance = self.scheduler.wakeup_chance;
         chance >= 1.0 || self.wakeups.random::<f64>() < chance
     }
@@ -105,7 +105,7 @@ impl MachineSimulation {
         self.threads[thread].state = State::Queued;
         self.cores[core].queue.push(thread);
         let app = self.threads[thread].app;
-        self.apps[app].queued.rise(self.now_ns);
+        self.apps[app].queued.increment(self.now_ns);
         self.queued[class_of(self.apps[app].treatment.rank)] += 1;
         self.note_pressure();
         self.retime(core);
@@ -117,7 +117,7 @@ impl MachineSimulation {
         queue.remove(at);
         debug_assert_eq!(self.threads[thread].state, State::Queued, "only queued threads wait");
         let app = self.threads[thread].app;
-        self.apps[app].queued.fall(self.now_ns);
+        self.apps[app].queued.decrement(self.now_ns);
         let queued = &mut self.queued[class_of(self.apps[app].treatment.rank)];
         debug_assert!(*queued > 0, "the class has a waiting thread");
         *queued -= 1;
@@ -171,10 +171,10 @@ impl MachineSimulation {
         self.threads[thread].state = State::Running;
         let app = &mut self.apps[app];
         app.switches += u64::from(switches);
-        app.running.rise(now_ns);
+        app.running.increment(now_ns);
         if cold {
             app.transfers += 1;
-            app.transferred.rise(now_ns);
+            app.transferred.increment(now_ns);
         }
         self.note_waste();
         self.retime(core);
@@ -191,9 +191,9 @@ impl MachineSimulation {
         // The cost of a move is the last part of the time without progress before `since_ns`.
         halted.stall_ns = halted.stall_ns.min(rest_ns);
         let app = &mut self.apps[halted.app];
-        app.running.fall(self.now_ns);
+        app.running.decrement(self.now_ns);
         if transferred {
-            app.transferred.fall(self.now_ns);
+            app.transferred.decrement(self.now_ns);
         }
         if let Some(shared) = &mut self.shared {
             shared.stop(core);

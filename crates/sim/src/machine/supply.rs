@@ -259,7 +259,7 @@ impl Supply {
     pub(super) fn wake_up(&mut self, at_ns: u64) {
         if let CorePhase::Idle { since_ns, .. } = self.phase {
             let stay = Nanos(at_ns - since_ns);
-            self.governor.woke(stay);
+            self.governor.note_stay(stay);
             if self.keeps_intervals {
                 self.counts.intervals.push(stay);
             }

@@ -308,7 +308,7 @@ impl MachineSimulation {
             span,
             classes: classes.iter().map(|app| self.apps[*app].latency.clone()).collect(),
             answers: gates().flat_map(|gated| &gated.sums.answers).copied().collect(),
-            came: gates().flat_map(|gated| &gated.sums.came).copied().collect(),
+            arrivals: gates().flat_map(|gated| &gated.sums.arrivals).copied().collect(),
             busy_as: vec![Nanos::ZERO; self.hardware.counts().busy_as.len()],
             instructions: if work > 0.0 { instructions / work } else { 1.0 },
             device: device.fold(0.0, |sum, share| sum + share) / self.gated.len().max(1) as f64,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{Replication, RunLength};
-use lull_control::admission::{Admission, Allowance, Pace, RoundLimits, Seen};
+use lull_control::admission::{Admission, Allowance, GateObservation, Pace, RoundLimits};
 use lull_measure::{Nanos, Percentile};
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 struct Fixed(RoundLimits);
 
 impl Admission for Fixed {
-    fn decide(&mut self, _: &Seen<'_>, admission: &mut RoundLimits) {
+    fn decide(&mut self, _: &GateObservation<'_>, admission: &mut RoundLimits) {
         *admission = self.0.clone();
     }
 }
@@ -276,8 +276,8 @@ proptest! {
         prop_assert!(!wasted, "a core rested while a thread waited for one");
 
         // Each connection has one query at most, so all but one of those that arrived are answered.
-        for (came, answers) in served.came.iter().zip(&served.answers) {
-            prop_assert!(came.abs_diff(*answers) <= 1, "{came} {answers}");
+        for (arrivals, answers) in served.arrivals.iter().zip(&served.answers) {
+            prop_assert!(arrivals.abs_diff(*answers) <= 1, "{arrivals} {answers}");
         }
         let recorded: u64 = served.classes.iter().map(lull_measure::Latency::count).sum();
         prop_assert_eq!(recorded, served.answers.iter().sum::<u64>());

@@ -4,8 +4,8 @@ use super::{PlantSpec, toolkit};
 use crate::engine::Engine;
 use crate::model::HardwareModel;
 use lull_control::{
-    Capabilities, Capability, Core, CoreId, CoreSet, CoreType, DomainId, FrequencyDomain, Got,
-    Machine, Setting,
+    ApplyOutcome, Capabilities, Capability, Core, CoreId, CoreSet, CoreType, DomainId,
+    FrequencyDomain, Machine, Setting,
 };
 use lull_measure::{Hertz, Missing};
 
@@ -88,10 +88,17 @@ fn capabilities(model: &HardwareModel, spec: &PlantSpec) -> Capabilities {
 }
 
 /// Sets one knob of a server.
-pub(super) fn set(engine: &mut Engine, server: usize, machine: &Machine, wanted: &Setting) -> Got {
+pub(super) fn set(
+    engine: &mut Engine,
+    server: usize,
+    machine: &Machine,
+    wanted: &Setting,
+) -> ApplyOutcome {
     let Setting::Frequency(id, hertz) = wanted else {
         let why = machine.capabilities.get(wanted.knob().capability());
-        return Got::Refused { why: why.map_or_else(|why| why.to_string(), ToOwned::to_owned) };
+        return ApplyOutcome::Refused {
+            why: why.map_or_else(|why| why.to_string(), ToOwned::to_owned),
+        };
     };
     toolkit::set_frequency(machine, *id, *hertz, |domain, to| {
         let step = domain.steps.iter().rposition(|step| *step == to);

@@ -3,8 +3,8 @@
 use super::{ServerPart, toolkit};
 use crate::engine::{CallCounts, Engine};
 use lull_control::{
-    AppSeen, AppSpec, CoreSeen, EnergySeen, EnergySource, LatencySeen, Observation, Progress,
-    ProgressSource,
+    AppObservation, AppSpec, CoreObservation, EnergyObservation, EnergySource, LatencyObservation,
+    Observation, Progress, ProgressSource,
 };
 use lull_measure::{Gauge, Joules, Missing, Nanos};
 
@@ -44,7 +44,7 @@ impl ServerPart {
     }
 
     /// The engine counts domains, not cores: each core reports its domain's mean.
-    fn observe_cores(&mut self, engine: &Engine, epoch: Nanos) -> Vec<CoreSeen> {
+    fn observe_cores(&mut self, engine: &Engine, epoch: Nanos) -> Vec<CoreObservation> {
         let mut all = Vec::with_capacity(self.machine.cores.len());
         for (number, domain) in self.machine.domains.iter().enumerate() {
             let busy = engine.busy(self.server, number);
@@ -54,24 +54,24 @@ impl ServerPart {
             let utilisation = toolkit::share(part_ns, epoch * count as u64);
             let fixed = || Missing::because("the model gives the cores no P-states");
             let no_states = Missing::because("the simulator's tiers have no idle states");
-            let seen = CoreSeen {
+            let seen = CoreObservation {
                 utilisation,
                 frequency: engine.frequency(self.server, number).ok_or_else(fixed),
-                ..CoreSeen::unknown(&no_states)
+                ..CoreObservation::unknown(&no_states)
             };
             all.resize(all.len() + count, seen);
         }
         all
     }
 
-    fn observe_energy(&mut self, engine: &Engine) -> Gauge<EnergySeen> {
+    fn observe_energy(&mut self, engine: &Engine) -> Gauge<EnergyObservation> {
         let now = engine.energy(self.server)?;
         let before = self.window.energy.replace(now).unwrap_or_default();
         let energy = Joules((now.0 - before.0).max(0.0));
-        Ok(EnergySeen { energy, source: EnergySource::Modelled(FORMULA.to_owned()) })
+        Ok(EnergyObservation { energy, source: EnergySource::Modelled(FORMULA.to_owned()) })
     }
 
-    fn observe_apps(&self, engine: &mut Engine, epoch: Nanos) -> Vec<AppSeen> {
+    fn observe_apps(&self, engine: &mut Engine, epoch: Nanos) -> Vec<AppObservation> {
         let specs = self.apps.iter().zip(&self.app_ids);
         specs
             .map(|(spec, id)| {
@@ -82,19 +82,19 @@ impl ServerPart {
     }
 }
 
-fn observe_app(spec: &AppSpec, calls: CallCounts, epoch: Nanos) -> AppSeen {
+fn observe_app(spec: &AppSpec, calls: CallCounts, epoch: Nanos) -> AppObservation {
     let other = Missing::because("the simulator does not model it for a tier's server");
-    let mut seen = AppSeen { alive: true, ..AppSeen::unknown(&other) };
+    let mut seen = AppObservation { alive: true, ..AppObservation::unknown(&other) };
     let per_s = |count: u64| count as f64 / epoch.as_secs_f64();
     if spec.is_latency_critical() {
-        seen.latency = Ok(LatencySeen {
-            offered_per_s: per_s(calls.came),
+        seen.latency = Ok(LatencyObservation {
+            offered_per_s: per_s(calls.arrived),
             completed_per_s: per_s(calls.latency.count()),
             errors_per_s: per_s(calls.failed),
             outstanding: calls.outstanding,
             oldest: calls.oldest,
             window: calls.latency,
-            ..LatencySeen::default()
+            ..LatencyObservation::default()
         });
     } else {
         let per_s = per_s(calls.latency.count());

@@ -2,7 +2,7 @@
 //! settings.
 
 use lull_control::{
-    Capabilities, Capability, CoreId, DomainId, FrequencyDomain, Got, Machine, Setting,
+    ApplyOutcome, Capabilities, Capability, CoreId, DomainId, FrequencyDomain, Machine, Setting,
 };
 use lull_measure::{Gauge, Hertz, Missing, Nanos};
 
@@ -47,12 +47,12 @@ pub(crate) fn set_frequency(
     id: DomainId,
     wanted: Hertz,
     set: impl FnOnce(&FrequencyDomain, Hertz) -> bool,
-) -> Got {
+) -> ApplyOutcome {
     let Some(domain) = machine.domain(id) else {
-        return Got::Refused { why: format!("there is no frequency domain {}", id.0) };
+        return ApplyOutcome::Refused { why: format!("there is no frequency domain {}", id.0) };
     };
     let Some(to) = domain.nearest(wanted) else {
-        return Got::Refused { why: "the model gives these cores no P-states".to_owned() };
+        return ApplyOutcome::Refused { why: "the model gives these cores no P-states".to_owned() };
     };
     let already = set(domain, to);
     let clamped = (to != wanted).then(|| format!("{wanted} is no P-state"));
@@ -60,10 +60,10 @@ pub(crate) fn set_frequency(
 }
 
 /// The result of a setting that took effect as `to`.
-pub(crate) fn result_of(to: Setting, clamped: Option<String>, already: bool) -> Got {
+pub(crate) fn result_of(to: Setting, clamped: Option<String>, already: bool) -> ApplyOutcome {
     match clamped {
-        Some(why) => Got::Clamped { to, why },
-        None if already => Got::Already,
-        None => Got::Done,
+        Some(why) => ApplyOutcome::Clamped { to, why },
+        None if already => ApplyOutcome::Already,
+        None => ApplyOutcome::Done,
     }
 }

@@ -27,7 +27,7 @@ pub use demand::{Demand, DemandError};
 pub(crate) use price::Walk;
 pub use price::{Estimate, estimate};
 pub use protocol::{AsianCall, RequestError};
-pub use server::{Around, Server, ServerConfig, ServerError, ServerReport};
+pub use server::{RequestHook, Server, ServerConfig, ServerError, ServerReport};
 
 /// The default port of the server.
 pub const DEFAULT_PORT: u16 = 7300;

@@ -36,12 +36,12 @@ struct RequestSlot {
 }
 
 /// Where the server is, and what its TLS sessions begin with.
-pub(super) struct Place {
+pub(super) struct ServerAddress {
     pub(super) server: Endpoint,
     pub(super) tls: Option<TlsClient>,
 }
 
-impl Place {
+impl ServerAddress {
     /// Returns the TLS client of connections whose protocol does not negotiate TLS.
     fn tls_at_once(&self, config: &LoadConfig) -> Option<&TlsClient> {
         self.tls.as_ref().filter(|_| !config.target.address.protocol().is_database())
@@ -52,7 +52,7 @@ impl Place {
 pub(super) struct Engine<'a> {
     config: &'a LoadConfig,
     target: Box<dyn Target>,
-    place: Place,
+    place: ServerAddress,
     rng: Generator,
     /// `None` in a closed loop.
     arrivals: Option<PartArrivals>,
@@ -91,7 +91,7 @@ impl<'a> Engine<'a> {
     pub(super) fn new(
         config: &'a LoadConfig,
         part: Part,
-        place: Place,
+        place: ServerAddress,
         mut windows: WindowSender,
     ) -> Result<Self, LoadError> {
         let Part { target, connections, arrivals, rng } = part;

@@ -85,8 +85,8 @@ fn a_documented_default_is_what_holds_without_the_key() {
         for key in &section.keys {
             let Some(default) = &key.default else { continue };
             let config = config_with_key(&section.name, &key.name, value_of(default));
-            let said = format!("{:?}", parse(&config).unwrap());
-            assert_eq!(said, without, "{}.{} = {default}", section.name, key.name);
+            let parsed_config = format!("{:?}", parse(&config).unwrap());
+            assert_eq!(parsed_config, without, "{}.{} = {default}", section.name, key.name);
         }
     }
 }

@@ -98,10 +98,10 @@ fn the_requested_number_of_pairs_mostly_shows_a_difference() {
     let truth = Bell::new(0.8, 1.0).unwrap();
     let values: Vec<f64> = [-0.2, 0.3, 0.8, 1.3, 1.8, 0.8, -0.6, 2.2].to_vec();
     let spread = Spread::from_values(&values).unwrap();
-    let asked = values.len() + usize::try_from(more(&values, spread, 1).unwrap()).unwrap();
+    let more_blocks = values.len() + usize::try_from(more(&values, spread, 1).unwrap()).unwrap();
     let shows = |seed: &u64| {
         let mut rng = Rng::seed_from_u64(*seed);
-        let values = drawn(&truth, asked, &mut rng);
+        let values = drawn(&truth, more_blocks, &mut rng);
         differences(&[values], &mut rng)[0].unwrap().shown
     };
     let share = (0..SEEDS).filter(shows).count() as f64 / SEEDS as f64;

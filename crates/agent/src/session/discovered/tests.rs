@@ -2,7 +2,7 @@
 
 use super::*;
 use lull_control::journal::Decision;
-use lull_control::{ForeignChange, Got, Outcome, Reason, Scheduling, Setting};
+use lull_control::{ApplyOutcome, ForeignChange, Outcome, Reason, Scheduling, Setting};
 use lull_measure::Nanos;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -132,7 +132,7 @@ fn a_workload_hears_of_the_safe_state_and_of_its_own_knobs() {
     let wanted = Setting::Scheduling(AppId(0), Scheduling::Idle);
     let whom = "thread 7 of pod-2".to_owned();
     let change = ForeignChange { knob: ours.knob(), ours, found, whom };
-    let got = Got::Refused { why: "no right".to_owned() };
+    let got = ApplyOutcome::Refused { why: "no right".to_owned() };
     let decision = Decision {
         from: None,
         reason: Reason::Start,

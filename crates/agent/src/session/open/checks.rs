@@ -2,7 +2,7 @@
 
 use super::Agent;
 use super::launch::target_of;
-use crate::config::{AppSection, Config, LatencySource, Where};
+use crate::config::{AppOrigin, AppSection, Config, LatencySource};
 use crate::error::UsageError;
 use crate::library;
 use crate::located::InputError;
@@ -47,21 +47,21 @@ pub(super) fn check_present(config: &Config, roots: &Roots) -> Result<(), InputE
     for (index, app) in config.apps.iter().enumerate().filter(|(_, app)| app.slot.is_none()) {
         let wrong =
             |key: &str, why: String| config.source.error(&format!("app[{index}].{key}"), why);
-        let place = app.place().map_err(|why| wrong("name", why))?;
+        let place = app.origin().map_err(|why| wrong("name", why))?;
         let key = match &place {
-            Where::Start(argv) => {
+            AppOrigin::Start(argv) => {
                 // `lull` is this program, wherever it is.
                 let program = argv.first().filter(|program| *program != "lull");
                 let found = program.map(|program| library::find(program.as_ref())).transpose();
                 found.map_err(|error| wrong("start", error.to_string()))?;
                 continue;
             }
-            Where::Pid(_) => "pid",
-            Where::Cgroup(_) => "cgroup",
-            Where::Unit(_) => "unit",
-            Where::Match(_) => "match",
+            AppOrigin::Pid(_) => "pid",
+            AppOrigin::Cgroup(_) => "cgroup",
+            AppOrigin::Unit(_) => "unit",
+            AppOrigin::Match(_) => "match",
             // These are of templates only.
-            Where::Register(_) | Where::Pods(_) => continue,
+            AppOrigin::Register(_) | AppOrigin::Pods(_) => continue,
         };
         let target = target_of(place).map_err(|error| wrong(key, error.to_string()))?;
         let found = AppHandle::attach(&app.name, &target, roots);

@@ -1,7 +1,7 @@
 //! Starting and attaching the apps and load clients of a config.
 
 use super::{Agent, watch_of};
-use crate::config::{AppSection, Config, LoadSection, PodsAs, RegisterAs, SlotOf, Where};
+use crate::config::{AppOrigin, AppSection, Config, LoadSection, PodsAs, RegisterAs, TemplateSlot};
 use crate::library::Library;
 use crate::session::discovered::AllBerths;
 use anyhow::Context;
@@ -30,7 +30,7 @@ pub(super) struct Surroundings<'a> {
 
 /// Where the apps of templates are found, besides among all processes.
 #[derive(Clone, Copy)]
-pub(super) struct FoundBy<'a> {
+pub(super) struct TemplateSources<'a> {
     pub(super) registrar: Option<&'a Registrar>,
     pub(super) berths: &'a AllBerths,
 }
@@ -79,8 +79,8 @@ impl Agent<'_> {
     ) -> anyhow::Result<(AppHandle, Option<Watch>)> {
         let Surroundings { roots, socket, stop, library } = *around;
         let watch = watch_of(app, roots)?;
-        let target = match app.place().map_err(anyhow::Error::msg)? {
-            Where::Start(argv) => {
+        let target = match app.origin().map_err(anyhow::Error::msg)? {
+            AppOrigin::Start(argv) => {
                 let ready = app.ready.as_deref().map(|address| ready_at(address, stop));
                 let mut launch = self.launcher(socket).launch(&app.name, argv, &app.name, ready)?;
                 if let Some((watch, library)) = watch.as_ref().zip(library) {
@@ -99,24 +99,24 @@ impl Agent<'_> {
     /// Returns the next app of a template; the call for its first app creates all of them.
     pub(super) fn attach_slot(
         &self,
-        slot: SlotOf,
+        slot: TemplateSlot,
         roots: &Roots,
-        found_by: FoundBy<'_>,
+        found_by: TemplateSources<'_>,
         slots: &mut VecDeque<AppHandle>,
     ) -> anyhow::Result<(AppHandle, Option<Watch>)> {
         if slot.index == 0 {
             let is_of = |app: &&AppSection| app.slot.is_some_and(|it| it.template == slot.template);
             let all: Vec<_> = self.config.apps.iter().filter(is_of).collect();
             let names: Vec<_> = all.iter().map(|app| app.name.clone()).collect();
-            let place = all.first().context("a template has an app")?.place();
+            let place = all.first().context("a template has an app")?.origin();
             let handles = match place.map_err(anyhow::Error::msg)? {
-                Where::Register(one) => {
+                AppOrigin::Register(one) => {
                     let seats =
                         found_by.registrar.and_then(|registrar| registrar.seats(&one.template));
                     let seats = seats.context("a template of registrations has seats")?;
                     AppHandle::attach_registered(&names, seats)
                 }
-                Where::Pods(_) => {
+                AppOrigin::Pods(_) => {
                     let berths = found_by.berths.get(&slot.template);
                     let berths = berths.context("a template of pods has berths")?;
                     AppHandle::attach_assigned(&names, berths)
@@ -169,14 +169,15 @@ pub(super) fn registrar_of(
 }
 
 /// Where processes are that Lull does not start.
-pub(in crate::session) fn target_of(place: Where) -> anyhow::Result<Target> {
+pub(in crate::session) fn target_of(place: AppOrigin) -> anyhow::Result<Target> {
     Ok(match place {
-        Where::Pid(pid) => Target::Pid(i32::try_from(pid).unwrap_or(i32::MAX)),
-        Where::Cgroup(path) => Target::Cgroup(path),
-        Where::Unit(unit) => Target::Unit(unit),
-        Where::Match(pattern) => Target::Pattern(pattern),
-        Where::Start(argv) => anyhow::bail!("{argv:?} is started, not looked for"),
-        Where::Register(RegisterAs { template, .. }) | Where::Pods(PodsAs { template, .. }) => {
+        AppOrigin::Pid(pid) => Target::Pid(i32::try_from(pid).unwrap_or(i32::MAX)),
+        AppOrigin::Cgroup(path) => Target::Cgroup(path),
+        AppOrigin::Unit(unit) => Target::Unit(unit),
+        AppOrigin::Match(pattern) => Target::Pattern(pattern),
+        AppOrigin::Start(argv) => anyhow::bail!("{argv:?} is started, not looked for"),
+        AppOrigin::Register(RegisterAs { template, .. })
+        | AppOrigin::Pods(PodsAs { template, .. }) => {
             anyhow::bail!("`{template}` is not looked for")
         }
     })

@@ -4,7 +4,7 @@ use super::Agent;
 use crate::config::{AppSection, Config, LatencySource, ProgressSource};
 use crate::otlp::OtlpSource;
 use crate::prometheus::{self, Queries as PrometheusQueries};
-use crate::session::berthed::Berthed;
+use crate::session::pod_apps::PodApps;
 use lull_control::{AppId, Capability, LatencyOf, Machine};
 use lull_host::Roots;
 use lull_host::apps::AppHandle;
@@ -21,9 +21,9 @@ impl Agent<'_> {
         started: Vec<(AppHandle, Option<Watch>)>,
         machine: &Machine,
         roots: &Roots,
-        berthed: &Berthed,
+        pod_apps: &PodApps,
     ) -> Vec<HostApp> {
-        let sources = Sources::new(&self.config, machine, roots, berthed);
+        let sources = Sources::new(&self.config, machine, roots, pod_apps);
         let each = (0..).map(AppId).zip(self.config.apps.iter().zip(started));
         let host_app = |(id, (app, (handle, watch))): (_, (&AppSection, (AppHandle, _)))| {
             sources.host_app(id, app, handle, watch)
@@ -35,7 +35,7 @@ impl Agent<'_> {
 /// State that all apps of a run share when their sources are opened.
 pub(in crate::session) struct Sources<'a> {
     roots: &'a Roots,
-    berthed: &'a Berthed,
+    pod_apps: &'a PodApps,
     /// The longest epoch.
     epoch: Nanos,
     has_counters: bool,
@@ -46,10 +46,10 @@ impl<'a> Sources<'a> {
         config: &Config,
         machine: &Machine,
         roots: &'a Roots,
-        berthed: &'a Berthed,
+        pod_apps: &'a PodApps,
     ) -> Self {
         let has_counters = machine.capabilities.has(Capability::Instructions);
-        Self { roots, berthed, epoch: config.epoch_rule().longest(), has_counters }
+        Self { roots, pod_apps, epoch: config.epoch_rule().longest(), has_counters }
     }
 
     /// Returns an app with its sources of readings.
@@ -61,9 +61,9 @@ impl<'a> Sources<'a> {
         watch: Option<Watch>,
     ) -> HostApp {
         let follow = |queries| {
-            let frontend = self.berthed.frontend();
+            let frontend = self.pod_apps.frontend();
             let parser = |server, wanted, to| frontend.reply_parser(server, wanted, to);
-            prometheus::follow(queries, self.berthed.subject(id), self.epoch, parser)
+            prometheus::follow(queries, self.pod_apps.subject(id), self.epoch, parser)
         };
         HostApp {
             spec: app.spec(),

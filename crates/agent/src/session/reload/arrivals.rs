@@ -1,7 +1,7 @@
 //! The apps that a reload adds to the run, found before anything changes.
 
 use super::exchange::Exchange;
-use crate::config::{AppSection, Config, Where};
+use crate::config::{AppOrigin, AppSection, Config};
 use crate::located::InputError;
 use crate::session::Session;
 use crate::session::open::launch::target_of;
@@ -45,7 +45,7 @@ impl Session {
         specs: &[AppSpec],
         handles: Vec<AppHandle>,
     ) -> Vec<(AppId, HostApp)> {
-        let sources = Sources::new(new, self.plant().machine(), &self.roots, &self.berthed);
+        let sources = Sources::new(new, self.plant().machine(), &self.roots, &self.pod_apps);
         let host_app = |handle: AppHandle| {
             let mut all = exchange.arriving.iter();
             let (id, index) = all.find(|(_, index)| new.apps[*index].name == handle.name())?;
@@ -65,7 +65,7 @@ impl Session {
         let mut started = Vec::new();
         for (_, index) in &exchange.arriving {
             let app = &new.apps[*index];
-            let Ok(Where::Start(argv)) = app.place() else { continue };
+            let Ok(AppOrigin::Start(argv)) = app.origin() else { continue };
             let launch = self.launcher.launch(&app.name, argv, &app.name, None);
             let ledger = self.control.plant_mut().ledger_mut();
             let one = launch.and_then(|it| Ok(AppHandle::start(&it, &self.roots, ledger)?));
@@ -86,8 +86,8 @@ impl Session {
 fn handles_of(new: &Config, index: usize, roots: &Roots) -> Result<Vec<AppHandle>, InputError> {
     let app = &new.apps[index];
     let refuse = |why: String| new.source.error(&app.entry(index), why);
-    let place = app.place().map_err(refuse)?;
-    if matches!(place, Where::Start(_)) {
+    let place = app.origin().map_err(refuse)?;
+    if matches!(place, AppOrigin::Start(_)) {
         return Ok(Vec::new());
     }
     let target = target_of(place).map_err(|error| refuse(error.to_string()))?;

@@ -4,7 +4,7 @@ use super::client::{Transaction, latencies, quantile};
 use super::series::Block;
 use super::setting::{Kind, Setting};
 use anyhow::Result;
-use lull_lab::figure::{Axis, Figure, Look, Point, svg};
+use lull_lab::figure::{Axis, CurveStyle, Figure, Point, svg};
 
 /// Throughput and p99 of every second, in one colour for each of the two settings.
 ///
@@ -34,8 +34,8 @@ pub(super) fn draw(
     };
     let drawn = |title: String, y: Axis, value: fn(&[f64]) -> f64| {
         Figure::new(title, Axis::linear("time (s)"), y)
-            .with_curve("gate open", Look::Points, points(Kind::Open, value))
-            .with_curve("concurrency auto", Look::Points, points(Kind::Auto, value))
+            .with_curve("gate open", CurveStyle::Points, points(Kind::Open, value))
+            .with_curve("concurrency auto", CurveStyle::Points, points(Kind::Auto, value))
     };
     let title = format!("{title}: p99 of each second");
     let p99 = drawn(title, Axis::log("p99 latency (ms)"), |sorted| quantile(sorted, 0.99));

@@ -1,6 +1,6 @@
 //! oha, which cargo builds once, as a client at a rate.
 
-use super::{CONNECTIONS, SECONDS, Seen};
+use super::{CONNECTIONS, ClientRun, SECONDS};
 use crate::process::{Printed, printed};
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
@@ -34,7 +34,7 @@ pub(super) fn arrivals(rate: u32) -> String {
 }
 
 /// Loads a page at a rate, with latencies from when a request was due.
-pub(super) fn load(oha: &Path, url: &str, rate: u32) -> Result<Seen> {
+pub(super) fn load(oha: &Path, url: &str, rate: u32) -> Result<ClientRun> {
     let mut oha = Command::new(oha);
     oha.args(["--no-tui", "--output-format", "json", "--latency-correction"]);
     oha.args(["-c", &CONNECTIONS.to_string(), "-z", &format!("{SECONDS}s")]);
@@ -57,7 +57,7 @@ struct OhaSummary {
     requests_per_sec: f64,
 }
 
-fn read(printed: &Printed) -> Result<Seen> {
+fn read(printed: &Printed) -> Result<ClientRun> {
     let report: OhaReport = serde_json::from_str(&printed.text).context("oha: other output")?;
     let codes = &report.status_code_distribution;
     let requests: u64 = codes.values().sum();
@@ -69,7 +69,7 @@ fn read(printed: &Printed) -> Result<Seen> {
         Ok(seconds.with_context(|| format!("oha printed no {name}"))? * 1e3)
     };
     let p50_ms = ms("p50")?;
-    Ok(Seen {
+    Ok(ClientRun {
         p50_ms,
         p50_since_due_ms: p50_ms,
         p99_ms: ms("p99")?,

@@ -4,7 +4,7 @@
 //! resources need priority, and costly switching between apps needs isolation.
 
 use crate::text::table;
-use lull_agent::recorded::Found;
+use lull_agent::recorded::PartResult;
 use lull_control::{Capability, Machine};
 use lull_policies::{Dip, POLICIES};
 use lull_sim::machine::LinuxScheduler;
@@ -33,10 +33,10 @@ pub(super) struct Advice {
 }
 
 /// Returns the abilities that each part needs, and which of them this machine has.
-pub(super) fn advise(parts: &[Found], machine: &Machine) -> Vec<Advice> {
+pub(super) fn advise(parts: &[PartResult], machine: &Machine) -> Vec<Advice> {
     let offered = Dip::offered_by(&machine.capabilities);
     let runs_here = |needs: &[Capability]| needs.iter().all(|need| machine.capabilities.has(*need));
-    let advice = |found: &Found| {
+    let advice = |found: &PartResult| {
         let is_above = found.lc.map(|entropy| entropy > 0.0);
         let scarce = is_above.filter(|is_above| *is_above || found.has_all_tails);
         let switching_share =
@@ -97,11 +97,11 @@ mod tests {
     use lull_control::conformance::MemoryPlant;
     use lull_measure::Missing;
 
-    fn found(lc: Option<f64>, switches_per_second: Option<f64>) -> Found {
+    fn found(lc: Option<f64>, switches_per_second: Option<f64>) -> PartResult {
         let used_cores = Some(1.0);
         let space_time = SpaceTime { used_cores, switches_per_second, ..SpaceTime::default() };
         let name = UNMANAGED.to_owned();
-        Found { name, lc, has_all_tails: true, space_time, ..Found::default() }
+        PartResult { name, lc, has_all_tails: true, space_time, ..PartResult::default() }
     }
 
     #[test]
@@ -130,8 +130,8 @@ mod tests {
     #[test]
     fn what_is_unknown_or_hidden_by_a_policy_gets_no_advice() {
         let machine = MemoryPlant::new(2, Vec::new()).machine().clone();
-        let silent = |lc| Found { has_all_tails: false, ..found(Some(lc), Some(100.0)) };
-        let under = Found { name: "lc-first".to_owned(), ..found(Some(0.0), Some(100.0)) };
+        let silent = |lc| PartResult { has_all_tails: false, ..found(Some(lc), Some(100.0)) };
+        let under = PartResult { name: "lc-first".to_owned(), ..found(Some(0.0), Some(100.0)) };
         let advice = advise(&[silent(0.0), silent(0.2), under], &machine);
         let known: Vec<_> = advice.iter().map(|one| (one.scarce, one.needs)).collect();
         assert_eq!(known[0], (None, None), "an app without a tail may be above its bound");

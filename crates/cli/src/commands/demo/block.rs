@@ -28,7 +28,7 @@ impl Block {
         if let Some(Ok(seen)) = epoch.seen.app(server).map(|app| &app.latency) {
             self.latency.merge(&seen.window);
         }
-        let stand = &epoch.standing.apps;
+        let stand = &epoch.assessment.apps;
         let progress_per_s = stand[burner.index()].be.map(|be| be.real);
         self.readings.push(Readings { lc: stand[server.index()].lc, progress_per_s });
         if let Ok(seen) = &epoch.seen.energy {

@@ -13,7 +13,7 @@ use crate::cli::DatabaseDemoArgs;
 use crate::{progress, say, signals};
 use anyhow::{Context, bail, ensure};
 use indicatif::ProgressBar;
-use lull_agent::admission::{LiveAdmission, Post};
+use lull_agent::admission::{AdmissionSetup, LiveAdmission};
 use lull_agent::temporary_database::{DatabasePrograms, TemporaryDatabase};
 use lull_host::oncall::Runtime;
 use lull_measure::Nanos;
@@ -177,19 +177,19 @@ impl Demo<'_> {
     fn decide(&self, args: &DatabaseDemoArgs, end: Nanos) -> anyhow::Result<Limit> {
         self.bar.set_message("auto decides");
         let closed = Settings { mode: Mode::Post, ..Settings::default() };
-        let post = Post {
+        let setup = AdmissionSetup {
             name: "auto".to_owned(),
             keys: toml::Table::new(),
             closed,
             workers: Workers::Wait,
-            asked: Vec::new(),
+            objectives: Vec::new(),
             promises: Vec::new(),
             seed: args.seed,
         };
-        let mut auto = LiveAdmission::new(&post, Arc::clone(&self.runtime))?;
+        let mut auto = LiveAdmission::new(&setup, Arc::clone(&self.runtime))?;
         let half = self.begun + end.saturating_sub(self.begun).scale(0.5);
         while auto.decision().is_none() && clock::now() < half {
-            auto.attend();
+            auto.poll();
             self.wait_until((clock::now() + Nanos::from_millis(10)).min(half))?;
         }
         let settings = self.runtime.settings();

@@ -4,7 +4,7 @@ use super::UsageError;
 use super::gate::inline_table;
 use super::objective::objectives;
 use crate::cli::{ExecMode, GateArgs};
-use lull_agent::admission::{LiveAdmission, Post, Promise, workers};
+use lull_agent::admission::{AdmissionSetup, LiveAdmission, Promise, workers};
 use lull_host::oncall::Runtime;
 use lull_oncall::Settings;
 use std::sync::Arc;
@@ -20,17 +20,17 @@ pub(super) fn live_admission(
     closed: Settings,
 ) -> Result<Option<LiveAdmission>, UsageError> {
     let Some(name) = args.controller() else { return Ok(None) };
-    let asked = objectives(&args.objectives)?;
-    let post = Post {
+    let objectives = objectives(&args.objectives)?;
+    let setup = AdmissionSetup {
         name: name.to_owned(),
         keys: table("--key", &args.keys)?,
         closed,
-        workers: workers(args.mode.map(|mode| mode == ExecMode::Epoll), &asked),
-        asked,
+        workers: workers(args.mode.map(|mode| mode == ExecMode::Epoll), &objectives),
+        objectives,
         promises: promises(&args.promises)?,
         seed: seed(),
     };
-    let admission = LiveAdmission::new(&post, Arc::clone(runtime));
+    let admission = LiveAdmission::new(&setup, Arc::clone(runtime));
     admission.map(Some).map_err(|error| UsageError(format!("--concurrency {name}: {error}")))
 }
 

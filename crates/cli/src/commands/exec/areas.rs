@@ -36,7 +36,7 @@ impl ServerAreas {
     }
 
     /// Prints the changes.
-    pub(super) fn attend(&mut self) {
+    pub(super) fn poll(&mut self) {
         if let Some(change) = self.0.take_change() {
             say::notice(format_args!("{}: {change}", self.0.name()));
         }

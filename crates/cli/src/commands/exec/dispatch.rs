@@ -152,7 +152,7 @@ pub(super) struct DispatchResult {
 
 impl Dispatched {
     /// Prints pending notices.
-    pub(super) fn attend(&self) {
+    pub(super) fn poll(&self) {
         self.thread.take_notices().iter().for_each(say::notice);
     }
 

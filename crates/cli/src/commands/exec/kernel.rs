@@ -5,7 +5,7 @@ use super::super::UsageError;
 use super::result::{Quantiles, in_ms};
 use crate::say;
 use anyhow::Context;
-use lull_control::LatencySeen;
+use lull_control::LatencyObservation;
 use lull_host::apps::{AppProcesses, ProcessId, ProcessTable};
 use lull_host::gauges::queries::Queries;
 use lull_host::{Roots, monotonic};
@@ -77,7 +77,7 @@ impl Observed {
     }
 
     /// Observes the server if an observation is due; returns the time of the next one.
-    pub(super) fn attend(&mut self) -> Instant {
+    pub(super) fn poll(&mut self) -> Instant {
         if Instant::now() >= self.next {
             self.take_in();
             let pause = if self.missing.is_some() { LOOKING } else { READING };
@@ -88,7 +88,7 @@ impl Observed {
 
     fn take_in(&mut self) {
         let (processes, table) = (&mut self.processes, &mut self.table);
-        let seen: Gauge<LatencySeen> =
+        let seen: Gauge<LatencyObservation> =
             self.queries.latency(|| listed(processes, table), monotonic());
         match seen {
             Ok(seen) => {

@@ -23,7 +23,7 @@ const READING: Duration = Duration::from_secs(1);
 const LOOKING: Duration = Duration::from_millis(500);
 
 /// The sums of all statistics while the server runs.
-pub(super) struct Seen {
+pub(super) struct ServerStatistics {
     name: String,
     statistics: Statistics,
     connections: BTreeMap<(Id, u32), Connection>,
@@ -138,7 +138,7 @@ struct ConnectionResult {
     latency: Quantiles,
 }
 
-impl Seen {
+impl ServerStatistics {
     pub(super) fn new(name: &str, runtime: &Runtime) -> std::io::Result<Self> {
         let (statistics, roots) = (runtime.statistics(), Roots::default());
         Ok(Self {
@@ -161,7 +161,7 @@ impl Seen {
 
     /// Reads new statistics and frees entries of dead processes if that is due; returns the
     /// time of the next call.
-    pub(super) fn attend(&mut self, runtime: &Runtime) -> Instant {
+    pub(super) fn poll(&mut self, runtime: &Runtime) -> Instant {
         if Instant::now() >= self.next_reading {
             runtime.reap(&self.roots);
             self.take_in();

@@ -3,7 +3,7 @@
 use super::admission::live_admission;
 use super::areas::ServerAreas;
 use super::dispatch::DispatchResult;
-use super::result::Seen;
+use super::result::ServerStatistics;
 use crate::cli::GateArgs;
 use crate::say;
 use lull_agent::admission::LiveAdmission;
@@ -21,7 +21,7 @@ pub(in crate::commands) fn at_first(args: &GateArgs, settings: Settings) -> Sett
 
 /// The statistics so far, and the admission controller of the gate.
 pub(in crate::commands) struct Watching {
-    seen: Seen,
+    seen: ServerStatistics,
     admission: Option<LiveAdmission>,
     areas: Option<ServerAreas>,
     /// The time since which an operator bypasses a gate that has no admission controller.
@@ -48,7 +48,7 @@ impl Watching {
     ) -> anyhow::Result<Self> {
         let admission = live_admission(args, runtime, closed)?;
         let areas = ServerAreas::start(args, runtime)?;
-        let seen = Seen::new(args.name.as_deref().unwrap_or(name), runtime)?;
+        let seen = ServerStatistics::new(args.name.as_deref().unwrap_or(name), runtime)?;
         let may_gate = closed.mode.gates();
         let (begun, json) = (Instant::now(), args.json);
         let (bypassed_since_s, dispatch) = (None, None);
@@ -61,10 +61,10 @@ impl Watching {
     }
 
     /// Observes the server if an observation is due; returns the time of the next one.
-    pub(in crate::commands) fn attend(&mut self, runtime: &Runtime) -> Instant {
-        let reading = self.seen.attend(runtime);
+    pub(in crate::commands) fn poll(&mut self, runtime: &Runtime) -> Instant {
+        let reading = self.seen.poll(runtime);
         if let Some(areas) = &mut self.areas {
-            areas.attend();
+            areas.poll();
         }
         if self.may_gate && self.seen.has_shared() {
             self.may_gate = false;
@@ -77,7 +77,7 @@ impl Watching {
             self.report_bypass(runtime);
             return reading;
         };
-        if let Some(gate) = admission.attend() {
+        if let Some(gate) = admission.poll() {
             say::notice(format_args!("{}: {gate}", admission.name()));
         }
         admission.next().min(reading)

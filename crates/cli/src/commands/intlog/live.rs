@@ -96,8 +96,8 @@ mod tests {
     #[test]
     fn missing_events_are_reported_with_their_count_and_nothing_else() {
         assert!(notes(0, 0).is_empty());
-        let told = notes(7, 3);
-        assert!(told[0].starts_with("7 events are lost") && told[1].starts_with("3 interrupts"));
+        let lines = notes(7, 3);
+        assert!(lines[0].starts_with("7 events are lost") && lines[1].starts_with("3 interrupts"));
     }
 
     #[test]

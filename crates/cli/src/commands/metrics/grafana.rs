@@ -295,11 +295,11 @@ mod tests {
         let dashboard = dashboard();
         let panels = dashboard["panels"].as_array().unwrap();
         let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
-        let asked: Vec<&str> =
+        let expressions: Vec<&str> =
             targets.map(|it| it["expr"].as_str().unwrap().split('{').next().unwrap()).collect();
         let wanted: BTreeSet<_> = gauges().map(Metric::prometheus_name).collect();
-        assert_eq!(asked.len(), wanted.len());
-        assert!(asked.iter().all(|name| wanted.contains(*name)), "{asked:?}");
+        assert_eq!(expressions.len(), wanted.len());
+        assert!(expressions.iter().all(|name| wanted.contains(*name)), "{expressions:?}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::RecordedRun;
 use super::summary::{PERCENTILES, Summary, Tails, power_of};
 use lull_control::AppSpec;
-use lull_lab::figure::{Axis, Curve, Figure, Look, Point, svg};
+use lull_lab::figure::{Axis, Curve, CurveStyle, Figure, Point, svg};
 use lull_measure::catalogue::{
     APP_CORES, ENTROPY_BE, ENTROPY_LC, ENTROPY_SYSTEM, Metric, POWER, TAIL_LATENCY,
 };
@@ -35,15 +35,27 @@ pub(super) fn of_run(recorded: &RecordedRun) -> anyhow::Result<Vec<Chart>> {
         "Entropy: 0 best, 1 worst",
         "entropy",
         &entropy,
-        Look::Trace,
+        CurveStyle::Trace,
     ));
     let cores: Vec<Source<'_>> = apps
         .iter()
         .map(|spec| Source { metric: APP_CORES, label: &spec.name, name: spec.name.clone() })
         .collect();
-    charts.extend(over_time(recorded, "Cores that each app may use", "cores", &cores, Look::Steps));
+    charts.extend(over_time(
+        recorded,
+        "Cores that each app may use",
+        "cores",
+        &cores,
+        CurveStyle::Steps,
+    ));
     let title = format!("Power, {}", shortened(&power_of(recorded)));
-    charts.extend(over_time(recorded, &title, "power (W)", &[one(POWER, "power")], Look::Trace));
+    charts.extend(over_time(
+        recorded,
+        &title,
+        "power (W)",
+        &[one(POWER, "power")],
+        CurveStyle::Trace,
+    ));
     charts.into_iter().map(drawn).collect()
 }
 
@@ -87,7 +99,7 @@ fn tail(recorded: &RecordedRun, spec: &AppSpec) -> Option<Figure> {
     let label = "latency (ms)";
     let y = if high > DECADES * low { Axis::log(label) } else { Axis::linear(label) };
     let mut figure = Figure::new(title, Axis::linear("time (s)"), y);
-    add(&mut figure, &spec.name, Look::Trace, &points);
+    add(&mut figure, &spec.name, CurveStyle::Trace, &points);
     let bound_ms = bound.as_millis_f64();
     Some(figure.mark(bound_ms, format!("bound {bound:.2}")))
 }
@@ -97,16 +109,16 @@ fn over_time(
     title: &str,
     unit: &str,
     sources: &[Source<'_>],
-    look: Look,
+    look: CurveStyle,
 ) -> Option<Figure> {
     let mut figure = Figure::new(title, Axis::linear("time (s)"), Axis::linear(unit));
     // The mean of two numbers of cores may not be a whole number.
-    let fold = if look == Look::Steps { Fold::First } else { Fold::Mean };
+    let fold = if look == CurveStyle::Steps { Fold::First } else { Fold::Mean };
     for source in sources {
         let (_, points) = thinned(recorded, source.metric, source.label, fold);
         add(&mut figure, &source.name, look, &points);
     }
-    if look == Look::Steps {
+    if look == CurveStyle::Steps {
         let most = figure.curves.iter().flat_map(|curve| &curve.points);
         let most = most.fold(1.0, |most: f64, point| most.max(point.y));
         // The ticks are whole numbers of cores.
@@ -156,7 +168,7 @@ fn thinned(
 }
 
 /// Adds a curve, in pieces where there was nothing for a while.
-fn add(figure: &mut Figure, name: &str, look: Look, points: &[Point]) {
+fn add(figure: &mut Figure, name: &str, look: CurveStyle, points: &[Point]) {
     let mut gaps: Vec<f64> = points.windows(2).map(|pair| pair[1].x - pair[0].x).collect();
     gaps.sort_by(f64::total_cmp);
     let usual = gaps.get(gaps.len() / 2).copied().unwrap_or(1.0);
@@ -179,7 +191,7 @@ fn side_by_side(tails: &Tails) -> Option<Figure> {
         let points = (1..).zip(latencies).filter_map(|(number, latency)| {
             Some(Point::at(f64::from(number), latency.filter(|latency| *latency > 0.0)?))
         });
-        figure = figure.with_curve(name, Look::Line, points);
+        figure = figure.with_curve(name, CurveStyle::Line, points);
     }
     if let Some((at, bound)) = &tails.bound {
         figure = figure.mark(*bound, format!("bound of {at}"));

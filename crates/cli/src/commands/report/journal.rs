@@ -6,7 +6,7 @@
 
 use lull_agent::status;
 use lull_control::journal::{Entry, Event};
-use lull_control::{AppSpec, Got};
+use lull_control::{AppSpec, ApplyOutcome};
 use lull_measure::Nanos;
 use rusqlite::Connection;
 
@@ -39,7 +39,8 @@ impl Highlights {
             let time = Nanos(row.get::<_, i64>(1)?.cast_unsigned());
             Ok((row.get::<_, i64>(0)?, time, row.get::<_, String>(2)?))
         })?;
-        let mut chosen = Chooser { apps, lines: Vec::new(), decided: Vec::new(), total: 0 };
+        let mut chosen =
+            JournalSelection { apps, lines: Vec::new(), decided: Vec::new(), total: 0 };
         for row in rows {
             let (epoch, time, text) = row?;
             // Skip events of other versions and keep the rest.
@@ -53,7 +54,7 @@ impl Highlights {
 }
 
 /// Goes through a journal.
-struct Chooser<'a> {
+struct JournalSelection<'a> {
     apps: &'a [AppSpec],
     lines: Vec<Line>,
     /// The last epoch with decisions, and these.
@@ -61,13 +62,13 @@ struct Chooser<'a> {
     total: usize,
 }
 
-impl Chooser<'_> {
+impl JournalSelection<'_> {
     fn take(&mut self, epoch: i64, entry: &Entry) {
         self.total += 1;
         let text = status::describe_event(self.apps, &entry.event);
         match &entry.event {
             Event::Decision(decision) => {
-                if matches!(decision.outcome.got, Got::Refused { .. }) {
+                if matches!(decision.outcome.got, ApplyOutcome::Refused { .. }) {
                     self.lines.push(Line { time: entry.time, text, weight: None });
                     return;
                 }

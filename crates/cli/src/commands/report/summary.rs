@@ -3,7 +3,7 @@
 use super::RecordedRun;
 use crate::text::number;
 use lull_agent::proof::{Figure, Proof};
-use lull_agent::recorded::{Part, Whole};
+use lull_agent::recorded::{AppResult, Part};
 use lull_control::Machine;
 use lull_measure::catalogue::{COMPLETED, EPOCH, POWER};
 use lull_measure::{Nanos, Percentile};
@@ -65,7 +65,7 @@ struct Named<'a> {
     recorded: &'a RecordedRun,
     part: Part<'a>,
     /// Indexed by app.
-    apps: Vec<Whole>,
+    apps: Vec<AppResult>,
     name: String,
 }
 

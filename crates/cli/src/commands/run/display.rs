@@ -85,7 +85,7 @@ fn print_epoch(session: &Session, epoch: &Epoch) -> anyhow::Result<()> {
         "client_classes": {},
         "client_accounts": {},
     });
-    for sample in samples(session.apps(), session.state(), &epoch.seen, &epoch.standing) {
+    for sample in samples(session.apps(), session.state(), &epoch.seen, &epoch.assessment) {
         let value = match &sample.value {
             Ok(value) => serde_json::json!(value),
             Err(why) => serde_json::json!({ "missing": why.reason }),

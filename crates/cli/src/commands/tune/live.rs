@@ -5,7 +5,7 @@
 //! `lull run` reads it from there (`agent.spots`).
 
 use super::picture::Picture;
-use super::{Hunt, STOPPED, Tuned, Useless};
+use super::{STOPPED, StoredSearch, Tuned, UnsearchableKnob};
 use crate::cli::TuneArgs;
 use crate::commands::UsageError;
 use crate::commands::live_trials::{Moved, Trials, check_length, close, describe_as_it_is};
@@ -103,11 +103,11 @@ fn search(
         let plant = format!("live, power {}", trials.energy());
         let key = Key::new(subject, &search, &protocol, &plant, rate_per_s);
         forget_old(store, &key)?;
-        let mut hunt = Hunt::new(search, key, store, seed)?;
-        let ended = hunt.go_on(picture, |search, place| {
+        let mut hunt = StoredSearch::new(search, key, store, seed)?;
+        let ended = hunt.run_trials(picture, |search, place| {
             let settings = search.space().settings(place);
-            let came = trials.one(&settings, search.trials().len() + 1)?;
-            Ok(came.map(|it| it.reading))
+            let outcome = trials.one(&settings, search.trials().len() + 1)?;
+            Ok(outcome.map(|it| it.reading))
         });
         picture.close();
         match ended {
@@ -120,7 +120,7 @@ fn search(
             }
             Err(error) => {
                 // A knob that is always refused leaves the search, and the rest is searched.
-                let knob = error.downcast_ref::<Useless>().map(|useless| useless.knob);
+                let knob = error.downcast_ref::<UnsearchableKnob>().map(|useless| useless.knob);
                 let Some(left) = knob.and_then(|knob| space.without(knob)) else {
                     return Err(error);
                 };

@@ -123,7 +123,7 @@ fn legend() -> &'static str {
 
 fn trial_line(search: &Search, number_of: usize, trial: &Trial) -> Line<'static> {
     let place = search.space().describe(&trial.place);
-    match &trial.came {
+    match &trial.outcome {
         Err(refusal) => {
             Line::from(format!("{number_of:>3}  {place}: {}", refusal.why)).fg(Color::Yellow)
         }
@@ -169,7 +169,7 @@ impl Map {
             .flat_map(|row| wide.iter().map(move |column| (*row, *column)))
             .map(|(row, column)| place(row, column))
             .collect();
-        let believed = search.believe(&places).unwrap_or_default();
+        let believed = search.predict(&places).unwrap_or_default();
         let watts = || believed.iter().map(|it| it.watts);
         let (least, most) = (watts().fold(f64::MAX, f64::min), watts().fold(f64::MIN, f64::max));
         let shade = |watts: f64| {
@@ -268,14 +268,14 @@ mod tests {
         while let Some(next) = search.ask(&mut rng) {
             let at = search.space().coordinates(&next.place);
             let slow: f64 = at.iter().map(|it| 1.0 - it).sum();
-            let came = Reading {
+            let outcome = Reading {
                 tail_us: 100.0 + 400.0 * slow,
                 watts: 60.0 - 20.0 * slow,
                 requests: 100,
                 late: 0,
                 progress_per_s: None,
             };
-            search.tell(next.place, Ok(came));
+            search.tell(next.place, Ok(outcome));
         }
         search
     }

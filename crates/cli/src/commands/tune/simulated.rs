@@ -1,13 +1,13 @@
 //! The search on a simulated server.
 
 use super::picture::Picture;
-use super::{Hunt, STOPPED, Tuned};
+use super::{STOPPED, StoredSearch, Tuned};
 use crate::cli::TuneArgs;
 use crate::commands::{UsageError, check_amount, check_rates, sweep};
 use crate::signals::stop_flag;
 use lull_agent::located::Located;
 use lull_agent::tuning_store::{Key, Store, Subject};
-use lull_control::{AppId, Got, Plant};
+use lull_control::{AppId, ApplyOutcome, Plant};
 use lull_lab::server::ServerScenario;
 use lull_measure::Nanos;
 use lull_policies::search::{
@@ -81,8 +81,8 @@ fn one(
     let subject = Subject::new(machine, app, percentile, bound, search.space());
     let plant_of = format!("{rate_per_s}/s, seed {}, {checksum:08x}", run.seed);
     let key = Key::new(subject, &search, &protocol, &plant_of, rate_per_s);
-    let mut hunt = Hunt::new(search, key, store, args.seed)?;
-    let searched = hunt.go_on(picture, |search, place| {
+    let mut hunt = StoredSearch::new(search, key, store, args.seed)?;
+    let searched = hunt.run_trials(picture, |search, place| {
         anyhow::ensure!(!stop.load(Ordering::Relaxed), STOPPED);
         trial(&mut plant, search, place, protocol)
     });
@@ -113,7 +113,7 @@ fn trial(
 ) -> anyhow::Result<Result<Reading, Refusal>> {
     let applied = plant.apply(&search.space().settings(place));
     let refused = applied.outcomes.iter().find_map(|outcome| match &outcome.got {
-        Got::Refused { why } => {
+        ApplyOutcome::Refused { why } => {
             let why = format!("{} was refused: {why}", outcome.wanted);
             Some(Refusal::of_knob(outcome.wanted.knob().capability(), why))
         }

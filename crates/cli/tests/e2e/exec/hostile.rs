@@ -30,10 +30,10 @@ fn sealed(head: &[u8]) -> File {
 }
 
 fn is_refused(output: &Output) {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
     assert_eq!(output.stdout, b"ran\n");
-    assert!(said.contains("running without it"), "{said}");
+    assert!(printed.contains("running without it"), "{printed}");
 }
 
 #[test]

@@ -386,7 +386,7 @@ mod needs_valgrind {
             ["valgrind", "--error-exitcode=99", "--quiet", &log].map(str::to_owned).to_vec()
         };
         does_all(before, (6, 20), |scene, way| {
-            logs(scene, "valgrind-").iter().for_each(|said| assert_eq!(said, "", "{way}"));
+            logs(scene, "valgrind-").iter().for_each(|printed| assert_eq!(printed, "", "{way}"));
         });
     }
 }

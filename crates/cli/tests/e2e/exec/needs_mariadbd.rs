@@ -158,8 +158,8 @@ fn every_query_of_a_connection_is_counted() {
     let scene = Scene::new();
     let database = Database::start(&scene, &[]);
     let many = "select 1;".repeat(99) + "show session status like 'Questions'";
-    let said = ended(database.client(&many));
-    let questions: u64 = said.split_whitespace().last().unwrap().parse().unwrap();
+    let printed = ended(database.client(&many));
+    let questions: u64 = printed.split_whitespace().last().unwrap().parse().unwrap();
     assert!(questions >= 100, "{questions}");
     let seen = database.server.seen();
     assert!(of_class(&seen, "gated").contains(&questions), "{questions}: {seen}");
@@ -396,11 +396,11 @@ mod needs_sysbench {
         let script = scene.write("sleeps.lua", SLEEPS);
         let load = database.sysbench_with(script.to_str().unwrap(), 64, 100, "run").spawn();
         let mut load = load.unwrap();
-        // Gates of other tests may have the turn first: one at a time is surveyed on a machine.
-        let said = || database.server.agent.as_ref().unwrap().err();
+        // Gates of other tests may be surveyed first: one at a time is surveyed on a machine.
+        let printed = || database.server.agent.as_ref().unwrap().err();
         wait_for("a decision after limits were tried", || {
-            let said = said();
-            let tried = said.split_once("transactions at a time");
+            let printed = printed();
+            let tried = printed.split_once("transactions at a time");
             tried.is_some_and(|(_, then)| then.contains("decided: open: "))
         });
         load.kill().unwrap();

@@ -31,8 +31,8 @@ const LOG: &str = "sanitizer-log";
 static LIBRARY: LazyLock<String> = LazyLock::new(library);
 
 fn runtime() -> String {
-    let asked = Command::new("cc").arg("-print-file-name=libasan.so").output().unwrap();
-    let path = String::from_utf8(asked.stdout).unwrap().trim().to_owned();
+    let output = Command::new("cc").arg("-print-file-name=libasan.so").output().unwrap();
+    let path = String::from_utf8(output.stdout).unwrap().trim().to_owned();
     assert!(path.starts_with('/'), "the C compiler has no libasan.so, only {path:?}");
     path
 }

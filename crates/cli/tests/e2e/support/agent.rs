@@ -55,12 +55,12 @@ impl Agent {
     /// Waits for a condition that must become true while the command runs.
     pub(crate) fn wait_for(&mut self, what: &str, mut has_come: impl FnMut() -> bool) {
         let (child, err) = (&mut self.child, &self.err);
-        let said = || std::fs::read_to_string(err).unwrap();
-        wait_or(|| format!("did not come: {what}\n{}", said()), &mut || {
+        let printed = || std::fs::read_to_string(err).unwrap();
+        wait_or(|| format!("did not come: {what}\n{}", printed()), &mut || {
             // Check for the end first: the condition may have become true just before it.
             let ended = child.try_wait().unwrap();
             let come = has_come();
-            assert!(come || ended.is_none(), "ended ({ended:?}) before {what}:\n{}", said());
+            assert!(come || ended.is_none(), "ended ({ended:?}) before {what}:\n{}", printed());
             come
         });
     }
@@ -80,8 +80,8 @@ impl Agent {
     pub(crate) fn wait_while(mut self, mut look: impl FnMut()) -> Ended {
         let mut status = None;
         let (child, err) = (&mut self.child, &self.err);
-        let said = || format!("does not end:\n{}", std::fs::read_to_string(err).unwrap());
-        wait_or(said, &mut || {
+        let printed = || format!("does not end:\n{}", std::fs::read_to_string(err).unwrap());
+        wait_or(printed, &mut || {
             look();
             status = child.try_wait().unwrap();
             status.is_some()

@@ -21,9 +21,9 @@ impl Answer {
 
 /// Waits until an agent prints the address of its page; returns host and port.
 pub(crate) fn address_of(agent: &mut Agent) -> String {
-    agent.wait_until_said("page at http://");
-    let said = agent.err();
-    let from = said.split("page at http://").nth(1).unwrap();
+    agent.wait_until_printed("page at http://");
+    let printed = agent.err();
+    let from = printed.split("page at http://").nth(1).unwrap();
     from.split('/').next().unwrap().to_owned()
 }
 

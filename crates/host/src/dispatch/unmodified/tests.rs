@@ -4,7 +4,10 @@ use super::*;
 use crate::sys::sched::{affinity_of, set_affinity};
 use crate::testing::Sleeper;
 use lull_control::CoreSet;
-use lull_control::dispatcher::{Answer, Ask, Beat, CoreSpeed, Every, Ladder, Place, Seen, Supply};
+use lull_control::dispatcher::{
+    Answer, CoreChoice, CoreSpeed, DispatchObservation, DispatchRequest, Ladder, MeasurementPeriod,
+    MeasurementRule, Supply,
+};
 use lull_measure::Percentile;
 use std::sync::Mutex;
 
@@ -12,21 +15,21 @@ use std::sync::Mutex;
 const THRESHOLD: Nanos = Nanos::from_millis(10);
 
 /// From the slow type to the fast one at an age; it keeps what it is shown.
-struct MovesUp(Arc<Mutex<Vec<Seen>>>);
+struct MovesUp(Arc<Mutex<Vec<DispatchObservation>>>);
 
 impl Dispatcher for MovesUp {
-    fn place(&mut self, ask: &Ask<'_>) -> Answer {
-        let kind = usize::from(ask.age >= THRESHOLD);
-        let place = if ask.on == Some(kind) { Place::Stay } else { Place::On(kind) };
+    fn place(&mut self, request: &DispatchRequest<'_>) -> Answer {
+        let kind = usize::from(request.age >= THRESHOLD);
+        let place = if request.on == Some(kind) { CoreChoice::Stay } else { CoreChoice::On(kind) };
         Answer { place, again: Some(THRESHOLD) }
     }
 
-    fn beat(&self) -> Option<Beat> {
-        let (every, percentile) = (Every::Answers(3), Percentile::P50);
-        Some(Beat { every, window: 10, percentile, bound: None })
+    fn measurement_rule(&self) -> Option<MeasurementRule> {
+        let (every, percentile) = (MeasurementPeriod::Answers(3), Percentile::P50);
+        Some(MeasurementRule { every, window: 10, percentile, bound: None })
     }
 
-    fn adjust(&mut self, seen: &Seen) {
+    fn adjust(&mut self, seen: &DispatchObservation) {
         self.0.lock().unwrap().push(*seen);
     }
 }
@@ -38,7 +41,7 @@ struct Scene {
     slow: CoreSet,
     fast: CoreSet,
     all: CoreSet,
-    shown: Arc<Mutex<Vec<Seen>>>,
+    shown: Arc<Mutex<Vec<DispatchObservation>>>,
 }
 
 impl Scene {

@@ -11,7 +11,7 @@
 use crate::Roots;
 use crate::files::{HotFile, read_text};
 use crate::gauges::{first_reading, unreadable};
-use lull_control::{EnergySeen, EnergySource};
+use lull_control::{EnergyObservation, EnergySource};
 use lull_measure::{Gauge, Joules, Missing, Nanos};
 use std::path::{Path, PathBuf};
 
@@ -82,7 +82,7 @@ impl Hwmon {
     }
 
     /// Energy of `span`, the time since the last call.
-    pub fn read(&mut self, span: Nanos) -> Gauge<EnergySeen> {
+    pub fn read(&mut self, span: Nanos) -> Gauge<EnergyObservation> {
         let now = self.sum();
         let last = std::mem::replace(&mut self.last, now.as_ref().ok().copied());
         let (now, last) = (now?, last.ok_or_else(first_reading)?);
@@ -90,7 +90,7 @@ impl Hwmon {
             Kind::Energy => (now - last).max(0.0),
             Kind::Power => (now + last) / 2.0 * span.as_secs_f64(),
         };
-        Ok(EnergySeen { energy: Joules(uj / 1e6), source: self.source.clone() })
+        Ok(EnergyObservation { energy: Joules(uj / 1e6), source: self.source.clone() })
     }
 
     fn sum(&mut self) -> Result<f64, Missing> {

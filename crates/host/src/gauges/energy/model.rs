@@ -11,7 +11,7 @@
 //! assumed otherwise are blind to frequency and to the depth of idle states:
 //! good for comparing two runs on one machine, not for a bill.
 
-use lull_control::{CoreSeen, EnergySeen, EnergySource};
+use lull_control::{CoreObservation, EnergyObservation, EnergySource};
 use lull_measure::{Gauge, Hertz, Missing, Nanos, Watts};
 use std::fmt::Write as _;
 
@@ -70,7 +70,11 @@ impl PowerModel {
     ///
     /// # Errors
     /// If no core's utilisation is known, or a core lacks what the model needs.
-    pub(crate) fn energy(&self, span: Nanos, cores: &[CoreSeen]) -> Gauge<EnergySeen> {
+    pub(crate) fn energy(
+        &self,
+        span: Nanos,
+        cores: &[CoreObservation],
+    ) -> Gauge<EnergyObservation> {
         let online = || cores.iter().filter(|core| core.utilisation.is_ok());
         if let (None, Some(Err(why))) = (online().next(), cores.first().map(|it| &it.utilisation)) {
             return Err(Missing::because(format!("the power model needs utilisation: {why}")));
@@ -79,10 +83,10 @@ impl PowerModel {
         for core in online() {
             power.0 += self.of_core(core)?;
         }
-        Ok(EnergySeen { energy: power.during(span), source: self.source() })
+        Ok(EnergyObservation { energy: power.during(span), source: self.source() })
     }
 
-    fn of_core(&self, core: &CoreSeen) -> Gauge<f64> {
+    fn of_core(&self, core: &CoreObservation) -> Gauge<f64> {
         let needs = |what: &str, why: &Missing| {
             Missing::because(format!("the calibrated power model needs {what}: {why}"))
         };
@@ -128,8 +132,8 @@ mod tests {
     use super::*;
     use lull_measure::Joules;
 
-    fn core(utilisation: Gauge<f64>) -> CoreSeen {
-        CoreSeen { utilisation, ..CoreSeen::unknown(&Missing::because("not read")) }
+    fn core(utilisation: Gauge<f64>) -> CoreObservation {
+        CoreObservation { utilisation, ..CoreObservation::unknown(&Missing::because("not read")) }
     }
 
     #[test]
@@ -156,12 +160,12 @@ mod tests {
 
     #[test]
     fn a_calibrated_model_sees_frequency_and_depth_and_says_so() {
-        let core = CoreSeen {
+        let core = CoreObservation {
             utilisation: Ok(0.5),
             idle_residency: Ok(0.5),
             deep_idle_residency: Ok(0.25),
             frequency: Ok(Hertz(1_000_000_000)),
-            ..CoreSeen::unknown(&Missing::because("not read"))
+            ..CoreObservation::unknown(&Missing::because("not read"))
         };
         let seen = calibrated().energy(Nanos::from_secs(1), &[core]).unwrap();
         assert_eq!(seen.energy, Joules(10.0 + 1.0 + 4.0 * 0.5 / 8.0 + 0.25));

@@ -16,7 +16,7 @@ use super::total;
 use crate::Roots;
 use crate::files::{read_text, read_value};
 use crate::gauges::not_allowed;
-use lull_control::{CoreId, CoreSet, EnergySeen, EnergySource};
+use lull_control::{CoreId, CoreSet, EnergyObservation, EnergySource};
 use lull_measure::{Gauge, Joules, Missing};
 use perf_event::Builder;
 use perf_event::events::Dynamic;
@@ -106,9 +106,9 @@ impl PowerPmu {
     }
 
     /// Energy since the last call.
-    pub fn read(&mut self) -> Gauge<EnergySeen> {
+    pub fn read(&mut self) -> Gauge<EnergyObservation> {
         let energy = total(self.domains.iter_mut().map(Domain::change))?;
-        Ok(EnergySeen { energy, source: self.source.clone() })
+        Ok(EnergyObservation { energy, source: self.source.clone() })
     }
 }
 

@@ -9,7 +9,7 @@ use super::total;
 use crate::Roots;
 use crate::files::{HotFile, read_text, read_value};
 use crate::gauges::unreadable;
-use lull_control::{EnergySeen, EnergySource};
+use lull_control::{EnergyObservation, EnergySource};
 use lull_measure::{Gauge, Joules, Missing};
 use std::path::{Path, PathBuf};
 
@@ -61,10 +61,10 @@ impl Rapl {
     }
 
     /// Energy since the last call.
-    pub fn read(&mut self) -> Gauge<EnergySeen> {
+    pub fn read(&mut self) -> Gauge<EnergyObservation> {
         let sum_uj: u64 = total(self.domains.iter_mut().map(Domain::change))?;
         let energy = Joules(sum_uj as f64 / 1e6);
-        Ok(EnergySeen { energy, source: self.source.clone() })
+        Ok(EnergyObservation { energy, source: self.source.clone() })
     }
 }
 

@@ -42,16 +42,19 @@ impl Totals {
     /// # Errors
     /// If it counts in another unit than the clients that report for the app, or too many other
     /// clients do.
-    pub(super) fn add(&mut self, client: u64, said: &push::Progress) -> Result<(), String> {
+    pub(super) fn add(&mut self, client: u64, reported: &push::Progress) -> Result<(), String> {
         if self.reporters.is_empty() {
             self.unit = None;
         }
-        let unit = self.unit.get_or_insert_with(|| said.unit.clone());
-        if *unit != said.unit {
-            return Err(format!("it counts `{}`, but `{}` were counted before", said.unit, unit));
+        let unit = self.unit.get_or_insert_with(|| reported.unit.clone());
+        if *unit != reported.unit {
+            return Err(format!(
+                "it counts `{}`, but `{}` were counted before",
+                reported.unit, unit
+            ));
         }
         check_room(&self.reporters, client)?;
-        let now = Report { total: said.total, time: said.time_ns };
+        let now = Report { total: reported.total, time: reported.time_ns };
         let first = Reporter { base: now, latest: now, rate_per_s: None, interval: Nanos::ZERO };
         self.reporters.entry(client).or_insert(first).add(now);
         self.heard = self.heard.max(Some(now.time));

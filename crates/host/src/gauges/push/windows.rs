@@ -1,7 +1,7 @@
 //! Latency windows of one app, merged into epochs.
 
 use super::check_room;
-use lull_control::LatencySeen;
+use lull_control::LatencyObservation;
 use lull_measure::push::LatencyWindow;
 use lull_measure::{Buckets, Gauge, Latency, Missing, Nanos, RequestSample};
 use std::collections::BTreeMap;
@@ -89,7 +89,7 @@ impl Windows {
     }
 
     /// Returns the latency observed in the epoch that ended at `deadline`.
-    pub(super) fn harvest(&mut self, deadline: Nanos) -> Gauge<LatencySeen> {
+    pub(super) fn harvest(&mut self, deadline: Nanos) -> Gauge<LatencyObservation> {
         self.pushers.retain(|_, pusher| deadline < pusher.overdue);
         let Batch { merged, buckets, sample, sums } =
             std::mem::replace(&mut self.current, std::mem::take(&mut self.next));
@@ -99,7 +99,7 @@ impl Windows {
         }
         let sum = |rate: fn(&Pusher) -> f64| self.pushers.values().map(rate).sum();
         let oldest = self.pushers.values().map(|one| one.oldest).max();
-        Ok(LatencySeen {
+        Ok(LatencyObservation {
             window: merged.unwrap_or_default(),
             buckets,
             offered_per_s: sum(|one| one.offered_per_s),

@@ -139,8 +139,8 @@ fn every_error_at_the_last_file_of_every_knob_undoes_the_plan_and_is_reported() 
             let what = format!("{request}: {error}");
             assert!(error.path.ends_with(file), "{what}");
             assert_eq!(error.source.raw_os_error(), Some(errno), "{what}");
-            let said = std::io::Error::from_raw_os_error(errno).to_string();
-            assert!(what.contains(file) && what.contains(&said), "{what}");
+            let reason = std::io::Error::from_raw_os_error(errno).to_string();
+            assert!(what.contains(file) && what.contains(&reason), "{what}");
             assert_eq!(texts(&tree.path(".")), before, "{what}");
             is_journalled(&tree, &saved, &what);
         }
@@ -181,9 +181,9 @@ fn a_file_that_is_gone_or_a_directory_is_named_and_nothing_is_changed() {
             let error = result.map(|held| held.changes()).unwrap_err().to_string();
             let mut parts = Path::new(file).iter().map(|part| part.to_string_lossy());
             // An interrupt is looked for by its file.
-            let told =
+            let names_file =
                 parts.all(|part| error.contains(&*part)) || error.contains("no interrupt 24");
-            assert!(told, "{request}: {error}");
+            assert!(names_file, "{request}: {error}");
             assert_eq!(texts(&tree.path(".")), before, "{request}: {error}");
         }
     }

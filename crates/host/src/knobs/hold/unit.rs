@@ -58,11 +58,11 @@ pub(super) fn add_cgroup(
     if !is_unit_name(name) {
         return plan.add_cgroup_files(files);
     }
-    let asked = Systemd::connect(&roots.run).and_then(|mut systemd| {
+    let unit_cgroup = Systemd::connect(&roots.run).and_then(|mut systemd| {
         let group = systemd.control_group(name)?;
         Ok((systemd, group))
     });
-    match asked {
+    match unit_cgroup {
         Ok((mut systemd, group)) if group.trim_matches('/') == path => {
             add_limits(plan, roots, &mut systemd, name, control)
         }

@@ -57,10 +57,10 @@ pub(super) fn by_a_profile() {
     });
     restart("");
     assert!(!is_mapped(), "{}", log_of("confined"));
-    let mut said = Vec::new();
+    let mut shown = Vec::new();
     let mut lines = BufReader::new(agent.stderr.take().unwrap()).lines().map(Result::unwrap);
     let notice = "It is confined as `confined (enforce)`";
-    let mut until_then = lines.by_ref().inspect(|line| said.push(line.clone()));
+    let mut until_then = lines.by_ref().inspect(|line| shown.push(line.clone()));
     let is_named = until_then.any(|line| line.contains(notice));
     signal(agent.id().cast_signed(), Signal::INT);
     agent.wait().unwrap();

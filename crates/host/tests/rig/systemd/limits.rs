@@ -59,8 +59,8 @@ pub(super) fn held() {
     write_unit(LIMITS, OWNERS);
     wait_for_values("200", "80000 100000");
     for target in ["unit=web.service", "cgroup=/system.slice/web.service"] {
-        let said = hold(target, &lulls());
-        assert!(said.contains("web.service: CPUWeight 200 -> 50, by systemd"), "{said}");
+        let printed = hold(target, &lulls());
+        assert!(printed.contains("web.service: CPUWeight 200 -> 50, by systemd"), "{printed}");
         wait_for_values("200", "80000 100000");
         assert_eq!(property("web.service", "CPUWeight"), "200");
         assert!(!Path::new(RUNTIME).exists(), "a drop-in is left");
@@ -94,8 +94,8 @@ pub(super) fn overridden() {
         lulls().replace("exit 0", "break").replace("; exit 1", ""),
         lulls()
     );
-    let said = hold("unit=web.service", &undone);
-    assert!(said.contains("CPUWeight 50 is set again after a reload"), "{said}");
+    let printed = hold("unit=web.service", &undone);
+    assert!(printed.contains("CPUWeight 50 is set again after a reload"), "{printed}");
     wait_for_values("200", "80000 100000");
     assert!(!Path::new(RUNTIME).exists(), "a drop-in is left");
     remove_unit(LIMITS);
@@ -104,10 +104,10 @@ pub(super) fn overridden() {
 pub(super) fn of_the_owner() {
     settle();
     let command = "systemctl set-property --runtime web.service CPUWeight=77; sleep 3";
-    let said = hold("unit=web.service", command);
+    let printed = hold("unit=web.service", command);
     assert!(
-        said.contains("left as another program set it: CPUWeight of web.service: 77"),
-        "{said}"
+        printed.contains("left as another program set it: CPUWeight of web.service: 77"),
+        "{printed}"
     );
     assert_eq!(property("web.service", "CPUWeight"), "77");
     wait_for_values("77", "max 100000");
@@ -145,7 +145,7 @@ pub(super) fn killed() {
     wait_for("no drop-in", || !Path::new(RUNTIME).exists());
     hold_and_kill(true);
     assert_eq!(control("cpu.weight"), "50");
-    let said = run("lull", &["restore", "--state", STATE]);
+    let printed = run("lull", &["restore", "--state", STATE]);
     wait_for_values("200", "80000 100000");
     assert!(!Path::new(RUNTIME).exists(), "a drop-in is left: {printed}");
     remove_unit(LIMITS);
@@ -160,8 +160,11 @@ pub(super) fn without_systemd() {
         "mount -t tmpfs none /run/systemd && lull hold --state {STATE} \
          unit=web.service:cpu.weight:50 -- cat {CGROUP}/cpu.weight"
     );
-    let said = run("unshare", &["--mount", "sh", "-c", &hold]);
-    assert!(said.contains("50\n") && said.contains("daemon-reload` undoes them"), "{said}");
+    let printed = run("unshare", &["--mount", "sh", "-c", &hold]);
+    assert!(
+        printed.contains("50\n") && printed.contains("daemon-reload` undoes them"),
+        "{printed}"
+    );
     assert_eq!(control("cpu.weight"), "200");
     assert_eq!(property("web.service", "CPUWeight"), "200");
     remove_unit(LIMITS);

@@ -100,7 +100,7 @@ fn tails(day: &Day) -> Figure {
     };
     let frame = arms
         .into_iter()
-        .fold(frame, |figure, arm| figure.with_curve(arm.name(), Look::Line, curve(arm)));
+        .fold(frame, |figure, arm| figure.with_curve(arm.name(), CurveStyle::Line, curve(arm)));
     let bound = [0.0, 23.0].map(|hour| Point::at(hour, OBJECTIVES[2].bound_us));
-    frame.with_curve("bound", Look::Line, bound)
+    frame.with_curve("bound", CurveStyle::Line, bound)
 }

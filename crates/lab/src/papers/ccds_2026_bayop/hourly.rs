@@ -340,7 +340,7 @@ impl Day {
                 let watts = self.held(arm, at).map(|held| held.watts).enumerate();
                 let points: Vec<_> =
                     watts.map(|(hour, watts)| Point::at(hour as f64, watts)).collect();
-                figure.with_curve(arm.name(), Look::Line, points)
+                figure.with_curve(arm.name(), CurveStyle::Line, points)
             })
         };
         self.objectives.iter().enumerate().map(panel).collect()

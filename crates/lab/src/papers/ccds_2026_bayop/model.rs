@@ -131,6 +131,6 @@ fn figure(load: f64, data: &[Measured], fitted: &Response) -> Figure {
     );
     let ends: Vec<_> = pairs(&|it| (it.tail_us, it.tail_us));
     frame
-        .with_curve("pairs", Look::Points, pairs(&|it| (it.tail_us, fitted.tail_us(it))))
-        .with_curve("equal", Look::Trace, ends)
+        .with_curve("pairs", CurveStyle::Points, pairs(&|it| (it.tail_us, fitted.tail_us(it))))
+        .with_curve("equal", CurveStyle::Trace, ends)
 }

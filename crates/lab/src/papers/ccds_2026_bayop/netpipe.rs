@@ -213,9 +213,9 @@ fn figures(sizes: &[MessageSize]) -> Vec<Figure> {
         };
         let mut points: Vec<_> = size.cells.iter().map(point).collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        frame.with_curve("Linux-static", Look::Points, points).with_curve(
+        frame.with_curve("Linux-static", CurveStyle::Points, points).with_curve(
             "Linux",
-            Look::Points,
+            CurveStyle::Points,
             [point(&size.own)],
         )
     };

@@ -238,5 +238,5 @@ fn gaps(all: &[[SearchOutcome; 3]]) -> Figure {
     };
     let names = ["modelled apart (ours)", "penalty (the paper's)", "random"];
     let curves = names.into_iter().enumerate();
-    curves.fold(frame, |figure, (at, name)| figure.with_curve(name, Look::Line, curve(at)))
+    curves.fold(frame, |figure, (at, name)| figure.with_curve(name, CurveStyle::Line, curve(at)))
 }

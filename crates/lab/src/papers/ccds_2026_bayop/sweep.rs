@@ -269,9 +269,9 @@ fn fronts(linux: &Swept, ebbrt: &Swept) -> Vec<Figure> {
             Axis::log("p99 (us)"),
             Axis::linear("power (W)"),
         )
-        .with_curve("Linux-static", Look::Line, points(linux))
-        .with_curve("EbbRT-static", Look::Line, points(ebbrt))
-        .with_curve("Linux", Look::Points, alone)
+        .with_curve("Linux-static", CurveStyle::Line, points(linux))
+        .with_curve("EbbRT-static", CurveStyle::Line, points(ebbrt))
+        .with_curve("Linux", CurveStyle::Points, alone)
     };
     LOADS.map(panel).into()
 }
@@ -287,7 +287,7 @@ fn delays(linux: &Swept) -> Vec<Figure> {
     let panel = |label: &str, of: fn(&Cell) -> f64| {
         let frame = Figure::new("400 K requests/s", axis("interrupt delay (us)"), axis(label));
         [1.3, 1.6, 2.0, 2.9].into_iter().fold(frame, |figure, ghz| {
-            figure.with_curve(format!("{ghz} GHz"), Look::Line, curve(ghz, of))
+            figure.with_curve(format!("{ghz} GHz"), CurveStyle::Line, curve(ghz, of))
         })
     };
     vec![panel("p99 (us)", |it| it.p99_us.min(1500.0)), panel("power (W)", |it| it.watts)]

@@ -196,6 +196,6 @@ fn figure(bars: &[Bar], scenario: &Scenario) -> Figure {
     scenario.machines().iter().enumerate().fold(frame, |figure, (number, machine)| {
         let own = bars.iter().filter(|bar| bar.machine == number).enumerate();
         let points: Vec<_> = own.map(|(at, bar)| Point::at(at as f64, bar.saved)).collect();
-        figure.with_curve(machine.name.clone(), Look::Points, points)
+        figure.with_curve(machine.name.clone(), CurveStyle::Points, points)
     })
 }

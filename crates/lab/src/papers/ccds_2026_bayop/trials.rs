@@ -74,10 +74,10 @@ pub(super) fn search<E>(
     let mut rng = Rng::seed_from_u64(seed);
     let (mut watts, mut trials) = (0.0, 0.0);
     while let Some(next) = search.ask(&mut rng) {
-        let came = trial(&next.place, &mut rng)?;
-        watts += came.watts;
+        let outcome = trial(&next.place, &mut rng)?;
+        watts += outcome.watts;
         trials += 1.0;
-        search.tell(next.place, Ok(came));
+        search.tell(next.place, Ok(outcome));
     }
     let place = search.choice().map_or_else(|| space.fastest(), |choice| choice.place);
     Ok(Found { place, watts: watts / trials, harm: search.harm() })

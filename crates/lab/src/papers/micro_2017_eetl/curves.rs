@@ -28,7 +28,7 @@ pub(super) fn panels(title: &str, curves: &[DispatcherCurve], target_ms: f64) ->
         let load = Axis::linear("load (requests/s)");
         let figure = Figure::new(format!("{title}: {what}"), load, Axis::linear(what));
         curves.iter().fold(figure, |figure, curve| {
-            figure.with_curve(&*curve.name, Look::Line, curve.cells.iter().map(value))
+            figure.with_curve(&*curve.name, CurveStyle::Line, curve.cells.iter().map(value))
         })
     };
     [

@@ -121,7 +121,7 @@ fn figures(best: &[BestMix]) -> [Figure; 2] {
         TARGETS_MS.iter().fold(figure, |figure, target_ms| {
             let of_target = best.iter().filter(|best| best.target_ms == *target_ms);
             let points = of_target.map(|best| Point::at(best.rate_per_s, value(best)));
-            figure.with_curve(format!("{target_ms} ms"), Look::Line, points)
+            figure.with_curve(format!("{target_ms} ms"), CurveStyle::Line, points)
         })
     };
     let names = mix::paper_mixes().into_iter().map(|mix| mix.name);

@@ -68,7 +68,7 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
     let figure = curves.iter().fold(axes, |figure, (rate, ratios)| {
         let points =
             SHARES.iter().zip(ratios).map(|(share, ratio)| Point::from_estimate(*share, ratio));
-        figure.with_curve(format!("{rate}/s"), Look::Line, points)
+        figure.with_curve(format!("{rate}/s"), CurveStyle::Line, points)
     });
     report.figures = vec![Drawing::from_figures(EXPERIMENT.name, &[figure])?];
     Ok(report)

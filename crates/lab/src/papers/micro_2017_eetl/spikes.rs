@@ -5,7 +5,7 @@ use super::system::{DispatchBench, judged, scenario};
 use crate::prelude::*;
 use lull_measure::Nanos;
 use lull_sim::RunLength;
-use lull_sim::dispatch::{BeatRecord, DispatchModel, DispatchTotals, RateStep};
+use lull_sim::dispatch::{DispatchModel, DispatchTotals, MeasurementRecord, RateStep};
 
 /// The experiment.
 pub(crate) static EXPERIMENT: Experiment = Experiment {
@@ -30,14 +30,16 @@ pub(super) fn spiky(requests_each: u64) -> DispatchModel {
 
 /// Share of epochs whose tail exceeds 1.05 targets, in percent.
 pub(super) fn late_percent(outcome: &DispatchTotals, target_ms: f64) -> f64 {
-    let late =
-        |beat: &&BeatRecord| beat.tail.is_some_and(|tail| tail.as_millis_f64() > 1.05 * target_ms);
-    100.0 * outcome.beats.iter().filter(late).count() as f64 / outcome.beats.len() as f64
+    let late = |record: &&MeasurementRecord| {
+        record.tail.is_some_and(|tail| tail.as_millis_f64() > 1.05 * target_ms)
+    };
+    100.0 * outcome.measurements.iter().filter(late).count() as f64
+        / outcome.measurements.len() as f64
 }
 
 /// The largest tail of any epoch, in ms.
 pub(super) fn peak_ms(outcome: &DispatchTotals) -> f64 {
-    let tails = outcome.beats.iter().filter_map(|beat| beat.tail);
+    let tails = outcome.measurements.iter().filter_map(|record| record.tail);
     tails.max().map_or(f64::NAN, Nanos::as_millis_f64)
 }
 
@@ -103,23 +105,23 @@ fn run(setup: &Setup<'_>) -> Result<Report, LabError> {
 }
 
 fn figures(outcome: &DispatchTotals) -> [Figure; 2] {
-    let across = |beat: &BeatRecord| beat.answered as f64 / 1e3;
-    let points = |value: fn(&BeatRecord) -> Option<f64>| -> Vec<Point> {
-        let beats = outcome.beats.iter();
-        beats.filter_map(|beat| Some(Point::at(across(beat), value(beat)?))).collect()
+    let across = |record: &MeasurementRecord| record.answered as f64 / 1e3;
+    let points = |value: fn(&MeasurementRecord) -> Option<f64>| -> Vec<Point> {
+        let measurements = outcome.measurements.iter();
+        measurements.filter_map(|record| Some(Point::at(across(record), value(record)?))).collect()
     };
-    let tail = points(|beat| beat.tail.map(Nanos::as_millis_f64));
-    let threshold = points(|beat| beat.thresholds.last().map(|age| age.as_millis_f64()));
-    let rate = points(|beat| beat.rate_per_s);
+    let tail = points(|record| record.tail.map(Nanos::as_millis_f64));
+    let threshold = points(|record| record.thresholds.last().map(|age| age.as_millis_f64()));
+    let rate = points(|record| record.rate_per_s);
     let axis = || Axis::linear("requests answered (thousands)");
     [
         Figure::new("Tail and threshold under spikes", axis(), Axis::linear("ms"))
-            .with_curve("p99 of the last 2000", Look::Trace, tail)
-            .with_curve("threshold", Look::Steps, threshold)
+            .with_curve("p99 of the last 2000", CurveStyle::Trace, tail)
+            .with_curve("threshold", CurveStyle::Steps, threshold)
             .mark(200.0, "target"),
         Figure::new("Load", axis(), Axis::linear("requests/s")).with_curve(
             "measured load",
-            Look::Trace,
+            CurveStyle::Trace,
             rate,
         ),
     ]

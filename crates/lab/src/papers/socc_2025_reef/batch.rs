@@ -106,11 +106,11 @@ fn figures(cells: &[GateCell]) -> [Figure; 2] {
     let axis = || Axis::linear("queries a batch");
     [
         Figure::new("Energy efficiency by batch", axis(), Axis::linear("queries/J"))
-            .with_curve("EE(TPP)", Look::Line, points(tpp))
-            .with_curve("EE(P99)", Look::Line, points(ee_p99))
-            .with_curve("EE(P99.9)", Look::Line, points(ee_p999)),
+            .with_curve("EE(TPP)", CurveStyle::Line, points(tpp))
+            .with_curve("EE(P99)", CurveStyle::Line, points(ee_p99))
+            .with_curve("EE(P99.9)", CurveStyle::Line, points(ee_p999)),
         Figure::new("Tails by batch", axis(), Axis::linear("over the mean"))
-            .with_curve("p99", Look::Line, points(p99_over_mean))
-            .with_curve("p99.9", Look::Line, points(p999_over_mean)),
+            .with_curve("p99", CurveStyle::Line, points(p99_over_mean))
+            .with_curve("p99.9", CurveStyle::Line, points(p999_over_mean)),
     ]
 }

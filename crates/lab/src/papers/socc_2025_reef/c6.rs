@@ -152,7 +152,7 @@ fn figure() -> Figure {
         Axis::linear("stay (us)"),
         Axis::linear("W"),
     )
-    .with_curve(a.0, Look::Line, points(a.1).skip(2))
-    .with_curve(b.0, Look::Line, points(b.1).skip(2))
+    .with_curve(a.0, CurveStyle::Line, points(a.1).skip(2))
+    .with_curve(b.0, CurveStyle::Line, points(b.1).skip(2))
     .mark(C0.0, "C0")
 }

@@ -126,11 +126,11 @@ fn figures(loose: &[GateCell], capped: &[GateCell]) -> [Figure; 2] {
     };
     [
         Figure::new("Energy efficiency by load limit", axis(), Axis::linear("queries/J"))
-            .with_curve("EE(TPP)", Look::Line, points(loose, tpp))
-            .with_curve("EE(P99)", Look::Line, points(loose, ee_p99))
-            .with_curve("EE(P99.9)", Look::Line, points(loose, ee_p999)),
+            .with_curve("EE(TPP)", CurveStyle::Line, points(loose, tpp))
+            .with_curve("EE(P99)", CurveStyle::Line, points(loose, ee_p99))
+            .with_curve("EE(P99.9)", CurveStyle::Line, points(loose, ee_p999)),
         Figure::new("Tail by load limit", axis(), Axis::linear("p99 over mean"))
-            .with_curve("rounds by lambda alone", Look::Line, points(loose, p99_over_mean))
-            .with_curve("with the cap", Look::Line, points(capped, p99_over_mean)),
+            .with_curve("rounds by lambda alone", CurveStyle::Line, points(loose, p99_over_mean))
+            .with_curve("with the cap", CurveStyle::Line, points(capped, p99_over_mean)),
     ]
 }

@@ -117,12 +117,12 @@ fn figures(model: &OversubscribedModel, cells: &[GateCell]) -> [Figure; 2] {
     [
         Figure::new("What a batch costs", axis(), Axis::linear("us a query")).with_curve(
             "start and signal",
-            Look::Line,
+            CurveStyle::Line,
             points(&cost),
         ),
         Figure::new("Sleep", axis(), Axis::linear("share of core time in C6")).with_curve(
             "C6",
-            Look::Line,
+            CurveStyle::Line,
             points(&in_c6),
         ),
     ]

@@ -156,15 +156,15 @@ fn figures(open: &[GateCell], reef: &[GateCell]) -> [Figure; 3] {
     let axis = || Axis::linear("cores");
     let both = |title: &str, label: &str, value: fn(&GatedTotals) -> f64| {
         Figure::new(title, axis(), Axis::linear(label))
-            .with_curve("self-serving", Look::Line, points(open, value))
-            .with_curve("REEF", Look::Line, points(reef, value))
+            .with_curve("self-serving", CurveStyle::Line, points(open, value))
+            .with_curve("REEF", CurveStyle::Line, points(reef, value))
     };
     [
         both("Throughput by cores", "queries/s", throughput),
         both("Tail by cores", "p99.9 over mean", p999_over_mean),
         Figure::new("Threads of 512 by state, self-serving", axis(), Axis::linear("threads"))
-            .with_curve("R", Look::Line, points(open, |served| served.threads.running))
-            .with_curve("D", Look::Line, points(open, |served| served.threads.disk))
-            .with_curve("S", Look::Line, points(open, |served| served.threads.sleeping)),
+            .with_curve("R", CurveStyle::Line, points(open, |served| served.threads.running))
+            .with_curve("D", CurveStyle::Line, points(open, |served| served.threads.disk))
+            .with_curve("S", CurveStyle::Line, points(open, |served| served.threads.sleeping)),
     ]
 }

@@ -363,7 +363,7 @@ fn figures(schemes: &[Scheme], all: &[Vec<Course>]) -> [Figure; 3] {
     let with = |figure: Figure, value: fn(&Second) -> f64| {
         let each = schemes.iter().zip(all);
         each.fold(figure, |figure, (scheme, courses)| {
-            figure.with_curve(scheme.name, Look::Line, points(courses, value))
+            figure.with_curve(scheme.name, CurveStyle::Line, points(courses, value))
         })
     };
     let figure = |title, y| Figure::new(title, axis(), Axis::linear(y));

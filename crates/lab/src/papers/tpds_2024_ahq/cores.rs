@@ -295,7 +295,7 @@ fn figures(grid: &Grid) -> Vec<Figure> {
     let by_cores = grid.strategies.iter().enumerate().fold(by_cores, |figure, (number, it)| {
         let points = CORES
             .map(|cores| Point::from_estimate(f64::from(cores), &grid.at(number, cores, WAYS)));
-        figure.with_curve(it.name, Look::Line, points)
+        figure.with_curve(it.name, CurveStyle::Line, points)
     });
     let printed = [Point::at(6.0, 0.53), Point::at(10.0, 0.006)];
     let by_cores =
@@ -308,7 +308,7 @@ fn figures(grid: &Grid) -> Vec<Figure> {
         let points = ways
             .iter()
             .filter_map(|ways| Some(Point::at(f64::from(*ways), grid.isentropic(number, *ways)?)));
-        figure.with_curve(strategy.name, Look::Line, points.collect::<Vec<_>>())
+        figure.with_curve(strategy.name, CurveStyle::Line, points.collect::<Vec<_>>())
     });
     vec![by_cores, lines]
 }

@@ -282,7 +282,7 @@ impl Study {
             STRATEGIES.iter().enumerate().fold(empty, |figure, (strategy, name)| {
                 let apps = 0..self.model.app.len();
                 let points = apps.map(|app| Point::at(app as f64 + 1.0, value(strategy, app)));
-                figure.with_curve(*name, Look::Points, points)
+                figure.with_curve(*name, CurveStyle::Points, points)
             })
         };
         let uncertainty = by_app("Uncertainty over co-runners", "σ / mean", &|strategy, app| {
@@ -310,7 +310,7 @@ impl Study {
             let points = all.into_iter().enumerate();
             let points =
                 points.map(|(at, used)| Point::at(100.0 * (at as f64 + 0.5) / count, used));
-            figure.with_curve(*name, Look::Steps, points)
+            figure.with_curve(*name, CurveStyle::Steps, points)
         })
     }
 }

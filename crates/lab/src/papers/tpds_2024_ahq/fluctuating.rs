@@ -273,7 +273,7 @@ fn figures(races: &Races) -> Vec<Figure> {
     let end = Point::at(LENGTH_S as f64, LAST as f64);
     let load =
         Figure::new("Xapian's load", time(), Axis::linear("% of max load").between(0.0, 100.0))
-            .with_curve("Xapian", Look::Steps, load.chain([end]));
+            .with_curve("Xapian", CurveStyle::Steps, load.chain([end]));
     let shown = [LC_FIRST, PARTIES, ARQ, TIDE];
     let part = |title: &str, part: &dyn Fn(&SystemEntropy) -> Option<f64>| {
         let figure = Figure::new(title, time(), Axis::linear(title).between(0.0, 1.0));
@@ -283,7 +283,7 @@ fn figures(races: &Races) -> Vec<Figure> {
                 .epochs
                 .iter()
                 .filter_map(|epoch| Some(Point::at(epoch.time_s, part(&epoch.entropy)?)));
-            figure.with_curve(strategy.name, Look::Trace, points.collect::<Vec<_>>())
+            figure.with_curve(strategy.name, CurveStyle::Trace, points.collect::<Vec<_>>())
         })
     };
     vec![

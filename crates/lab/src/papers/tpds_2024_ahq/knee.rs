@@ -239,7 +239,7 @@ fn figure(app: &'static str, curves: &[KneeCurve]) -> Figure {
     let drawn = mine.fold(empty, |figure, curve| {
         let points = curve.points.iter().map(|(rate, tail)| Point::at(*rate, *tail));
         let name = format!("{} cores", curve.cores);
-        figure.with_curve(name, Look::Trace, points)
+        figure.with_curve(name, CurveStyle::Trace, points)
     });
     let printed = curves.iter().map(|curve| &curve.printed).find(|printed| printed.name == app);
     printed.into_iter().fold(drawn, |figure, printed| {

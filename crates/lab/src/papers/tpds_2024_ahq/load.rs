@@ -355,6 +355,6 @@ fn figure(table: &Table, others: u32, name: &str, part: Part) -> Figure {
             let values: Vec<f64> = runs.iter().map(part).collect();
             Point::from_estimate(f64::from(cell.xapian), &estimate_of(&values))
         });
-        figure.with_curve(strategy.name, Look::Line, points)
+        figure.with_curve(strategy.name, CurveStyle::Line, points)
     })
 }

@@ -249,7 +249,7 @@ impl Study {
                     Point::from_estimate(f64::from(rlp), &self.each(one))
                 });
                 let name = format!("{name}, {}", arrangement.name);
-                figure = figure.with_curve(name, Look::Line, points);
+                figure = figure.with_curve(name, CurveStyle::Line, points);
             }
         }
         figure

@@ -202,7 +202,7 @@ fn figure(mix: &Mix, study: &Study) -> Figure {
         let points = (1..).zip(STRATEGIES).map(|(at, strategy)| {
             Point::from_estimate(f64::from(at), &study.value(mix, strategy, value))
         });
-        figure.with_curve(name, Look::Points, points)
+        figure.with_curve(name, CurveStyle::Points, points)
     };
     let figure = with(axes, "tick", |space| space.sum_over_apps(|app| app.ticks));
     let figure = with(figure, "waste", |space| space.waste);

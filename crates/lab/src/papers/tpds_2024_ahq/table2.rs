@@ -131,7 +131,7 @@ fn figures(paper: &Paper, simulated: &Simulated<'_>) -> Vec<Figure> {
         let points = simulated
             .iter()
             .map(|(block, played)| Point::at(f64::from(block.cores), played.tails_ms[app]));
-        figure.with_curve(format!("{name}, simulated"), Look::Line, points)
+        figure.with_curve(format!("{name}, simulated"), CurveStyle::Line, points)
     });
     for (app, name) in names.iter().enumerate() {
         let points = paper
@@ -145,5 +145,8 @@ fn figures(paper: &Paper, simulated: &Simulated<'_>) -> Vec<Figure> {
         .iter()
         .map(|(block, played)| Point::at(f64::from(block.cores), played.entropy.system));
     let printed = paper.table2.iter().map(|block| Point::at(f64::from(block.cores), block.e_s));
-    vec![tails, entropy.with_curve("simulated", Look::Line, ours).printed(0, "printed", printed)]
+    vec![
+        tails,
+        entropy.with_curve("simulated", CurveStyle::Line, ours).printed(0, "printed", printed),
+    ]
 }

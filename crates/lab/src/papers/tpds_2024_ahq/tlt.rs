@@ -193,7 +193,7 @@ fn figure(records: &[Record]) -> Figure {
         let points = mine.map(|record| Point::at(record.bound.ratio_max, record.bound.ratio));
         let mut points: Vec<_> = points.collect();
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
-        figure.with_curve(group, Look::Points, points)
+        figure.with_curve(group, CurveStyle::Points, points)
     });
-    drawn.with_curve("equal", Look::Trace, [Point::at(1.0, 1.0), Point::at(100.0, 100.0)])
+    drawn.with_curve("equal", CurveStyle::Trace, [Point::at(1.0, 1.0), Point::at(100.0, 100.0)])
 }

@@ -113,6 +113,6 @@ fn figure(grid: &Grid) -> Figure {
             let needed = grid.needed_at(number, ways, ISENTROPIC);
             Point::from_estimate(f64::from(ways), &estimate_of(&needed))
         });
-        figure.with_curve(strategy.name, Look::Line, points)
+        figure.with_curve(strategy.name, CurveStyle::Line, points)
     })
 }

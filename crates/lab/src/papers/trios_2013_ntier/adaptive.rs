@@ -190,9 +190,9 @@ fn figures(loads: &[AdaptiveRuns]) -> Vec<Figure> {
             loads.iter().map(point).collect::<Vec<_>>()
         };
         Figure::new(title, Axis::linear("clients"), Axis::linear(label))
-            .with_curve("full speed", Look::Line, points(|load| &load.full))
-            .with_curve("original", Look::Line, points(|load| &load.original))
-            .with_curve("adaptive", Look::Line, points(|load| &load.adaptive))
+            .with_curve("full speed", CurveStyle::Line, points(|load| &load.full))
+            .with_curve("original", CurveStyle::Line, points(|load| &load.original))
+            .with_curve("adaptive", CurveStyle::Line, points(|load| &load.adaptive))
     };
     vec![
         panel("Response time", "mean response time (ms)", &response_ms(0)),

@@ -157,13 +157,13 @@ pub(super) fn trace_figures(traces: &[Trace; 2]) -> Vec<Figure> {
     let title = "Adjustment period of one MySQL server, 11,000 clients";
     let periods = Figure::new(title, across(), period).with_curve(
         "adaptive",
-        Look::Steps,
+        CurveStyle::Steps,
         first(&traces[1], |watcher| &watcher.periods),
     );
     let title = "Error of the same server: work waiting at the end of each window";
     let errors = Figure::new(title, across(), Axis::linear("error (ms of work at P0)"));
     let errors = traces.iter().fold(errors, |figure, trace| {
-        figure.with_curve(trace.name, Look::Trace, first(trace, |watcher| &watcher.backlog))
+        figure.with_curve(trace.name, CurveStyle::Trace, first(trace, |watcher| &watcher.backlog))
     });
     vec![periods, errors]
 }

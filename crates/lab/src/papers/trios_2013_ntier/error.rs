@@ -227,8 +227,8 @@ fn sweep_figure(cycles: &[WatchedCycle]) -> Figure {
         axis(),
         Axis::linear("mean error (ms of work at P0)"),
     )
-    .with_curve("backlog (algorithm)", Look::Line, points(BACKLOG))
-    .with_curve("|done - required| (formula)", Look::Line, points(WINDOW))
+    .with_curve("backlog (algorithm)", CurveStyle::Line, points(BACKLOG))
+    .with_curve("|done - required| (formula)", CurveStyle::Line, points(WINDOW))
 }
 
 fn trace_figures(cycles: &[WatchedCycle]) -> Vec<Figure> {
@@ -244,7 +244,7 @@ fn trace_figures(cycles: &[WatchedCycle]) -> Vec<Figure> {
                 Axis::linear("time (s)").between(0.0, SHOWN_S),
                 Axis::linear("error (ms of work at P0)"),
             )
-            .with_curve("error", Look::Trace, points)
+            .with_curve("error", CurveStyle::Trace, points)
         })
         .collect()
 }

@@ -151,6 +151,6 @@ fn figure(loads: &[ClockRuns], share: f64) -> Figure {
         Axis::linear("clients"),
         Axis::linear("replies within 2 s per V² GHz s"),
     )
-    .with_curve("full speed", Look::Line, points(FULL))
-    .with_curve("DVFS on", Look::Line, points(DVFS))
+    .with_curve("full speed", CurveStyle::Line, points(FULL))
+    .with_curve("DVFS on", CurveStyle::Line, points(DVFS))
 }

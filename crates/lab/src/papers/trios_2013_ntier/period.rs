@@ -135,11 +135,11 @@ fn figures(full: &Runs, fixed: &Sweep, scaled: &Sweep) -> [Figure; 2] {
     let top = estimate(full, throughput(0)).mean;
     [
         Figure::new("Throughput, 14,000 clients", axis(), Axis::linear("throughput (requests/s)"))
-            .with_curve("fixed windows", Look::Line, points(fixed, &requests))
-            .with_curve("scaled windows", Look::Line, points(scaled, &requests))
+            .with_curve("fixed windows", CurveStyle::Line, points(fixed, &requests))
+            .with_curve("scaled windows", CurveStyle::Line, points(scaled, &requests))
             .mark(top, "full speed"),
         Figure::new("P-state switches", axis(), Axis::linear("switches per second and server"))
-            .with_curve("fixed windows", Look::Line, points(fixed, &switches))
-            .with_curve("scaled windows", Look::Line, points(scaled, &switches)),
+            .with_curve("fixed windows", CurveStyle::Line, points(fixed, &switches))
+            .with_curve("scaled windows", CurveStyle::Line, points(scaled, &switches)),
     ]
 }

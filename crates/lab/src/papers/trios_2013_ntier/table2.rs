@@ -148,9 +148,9 @@ fn figure(loads: &[LoadRuns]) -> Figure {
         Axis::linear("clients"),
         Axis::linear("throughput (requests/s)"),
     )
-    .with_curve("full speed", Look::Line, ours(|load| &load.full))
-    .with_curve("DVFS on", Look::Line, ours(|load| &load.dvfs))
-    .with_curve("literal eq. 4", Look::Line, ours(|load| &load.literal))
+    .with_curve("full speed", CurveStyle::Line, ours(|load| &load.full))
+    .with_curve("DVFS on", CurveStyle::Line, ours(|load| &load.dvfs))
+    .with_curve("literal eq. 4", CurveStyle::Line, ours(|load| &load.literal))
     .printed(0, "paper, full speed", printed(|row| row.simulated.full_speed))
     .printed(1, "paper, DVFS on", printed(|row| row.simulated.dvfs_on))
 }

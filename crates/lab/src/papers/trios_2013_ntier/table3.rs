@@ -169,7 +169,7 @@ fn figure(sizes: &[ConfigurationRuns]) -> Figure {
         Axis::names("Apache / Tomcat / C-JDBC / MySQL servers", names),
         Axis::linear("loss (%)"),
     )
-    .with_curve("random routing", Look::Line, ours)
-    .with_curve("least-pending routing", Look::Line, least)
+    .with_curve("random routing", CurveStyle::Line, ours)
+    .with_curve("least-pending routing", CurveStyle::Line, least)
     .printed(0, "paper", printed)
 }

@@ -1,7 +1,7 @@
 //! Checks of a machine and its apps against the length of a run, before anything is simulated.
 
 use crate::bounds::REQUESTS_MAX;
-use crate::scenario::Wrong;
+use crate::scenario::InvalidKey;
 use lull_control::RosterEvent;
 use lull_measure::Nanos;
 use lull_sim::machine::{
@@ -10,17 +10,17 @@ use lull_sim::machine::{
 use lull_sim::model::Distribution;
 
 /// Refuses apps that serve calls on a machine that is under no tier.
-pub(super) fn check_no_calls(model: &MachineModel) -> Result<(), Wrong> {
+pub(super) fn check_no_calls(model: &MachineModel) -> Result<(), InvalidKey> {
     let is_called = |app: &MachineApp| matches!(app.activity, Activity::Called);
     let Some(at) = model.app.iter().position(is_called) else { return Ok(()) };
     let message = "only an app of a host under tiers is `called`: write [host.NAME], or what its \
                    requests are";
-    Err(Wrong::at(format!("app[{at}].activity"), message))
+    Err(InvalidKey::at(format!("app[{at}].activity"), message))
 }
 
 /// Rejects a replication of more requests, or of more pauses of cores, than can be simulated in
 /// half an hour.
-pub(in super::super) fn check_amount(model: &MachineModel, span: Nanos) -> Result<(), Wrong> {
+pub(in super::super) fn check_amount(model: &MachineModel, span: Nanos) -> Result<(), InvalidKey> {
     let bound = |key: String, count: f64, what: &str, less: &str| {
         if count <= REQUESTS_MAX {
             return Ok(());
@@ -29,7 +29,7 @@ pub(in super::super) fn check_amount(model: &MachineModel, span: Nanos) -> Resul
             "a replication of {span} would take about {count:.1e} {what}, at most \
              {REQUESTS_MAX:.0e} are simulated: {less}, or run shorter (run.length)"
         );
-        Err(Wrong::at(key, message))
+        Err(InvalidKey::at(key, message))
     };
     let check = |key: String, count: f64| bound(key, count, "requests", "send less");
     for (at, gate) in model.gate.iter().enumerate() {
@@ -96,7 +96,7 @@ pub(in super::super) fn check_presence(
     model: &MachineModel,
     warmup: Nanos,
     length: Nanos,
-) -> Result<(), Wrong> {
+) -> Result<(), InvalidKey> {
     let end = warmup.saturating_add(length);
     for (at, app) in model.app.iter().enumerate() {
         let changes = app.presence.changes();
@@ -105,7 +105,7 @@ pub(in super::super) fn check_presence(
                 "{time} is not before the end of a replication, which is at {end} (warm-up and \
                  length)"
             );
-            return Err(Wrong::at(format!("app[{at}].{key}"), message));
+            return Err(InvalidKey::at(format!("app[{at}].{key}"), message));
         }
         let counted = |(time, ..): &&(Nanos, RosterEvent, &str)| *time <= warmup;
         let before = changes.iter().rfind(counted).map(|(_, event, _)| *event);
@@ -114,7 +114,7 @@ pub(in super::super) fn check_presence(
         let later = &changes[changes.iter().filter(counted).count()..];
         if !is_present && later.is_empty() {
             let message = format!("the app is absent after the warm-up of {warmup}");
-            return Err(Wrong::at(format!("app[{at}].leaves"), message));
+            return Err(InvalidKey::at(format!("app[{at}].leaves"), message));
         }
     }
     Ok(())

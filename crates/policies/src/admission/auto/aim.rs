@@ -1,7 +1,7 @@
 //! When one setting of the gate is better than another.
 
 use super::evidence::Ratios;
-use super::window::Look;
+use super::window::WindowReading;
 use super::{Config, Goal, Setting};
 use lull_control::Objective;
 use lull_measure::statistics::Block;
@@ -102,10 +102,10 @@ impl Evidence {
 
     /// Returns the pooled observation of all blocks of the reference, of which `last` is the last:
     /// one block alone may be a convoy.
-    fn pooled_reference(&self, last: Look) -> Look {
+    fn pooled_reference(&self, last: WindowReading) -> WindowReading {
         let per_s = mean(&self.reference_rates).unwrap_or(last.per_s);
         let tail_s = mean(&self.reference_tails).unwrap_or(last.tail_s);
-        Look { per_s, tail_s, ..last }
+        WindowReading { per_s, tail_s, ..last }
     }
 
     fn blocks(&self) -> usize {
@@ -132,10 +132,10 @@ impl Drawn {
 /// A block of a setting that is tried.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TriedBlock {
-    pub(super) look: Look,
+    pub(super) look: WindowReading,
     pub(super) drawn: Drawn,
     /// The last block of the reference.
-    pub(super) reference: Look,
+    pub(super) reference: WindowReading,
 }
 
 /// Logarithms of the covariates of a block, where they are known.
@@ -172,7 +172,7 @@ fn mean(logs: &[f64]) -> Option<f64> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Aim {
     goal: Goal,
-    asked: ServerObjective,
+    objective: ServerObjective,
     /// Share of throughput that a lower tail may cost.
     loss: f64,
     /// Whether a gain is less CPU time a transaction, because arrivals set the throughput.
@@ -180,13 +180,13 @@ pub(super) struct Aim {
 }
 
 impl Aim {
-    pub(super) fn new(config: &Config, asked: ServerObjective) -> Self {
-        let goal = if config.goal == Goal::Objectives { asked.goal() } else { config.goal };
-        Self { goal, asked, loss: config.loss_percent / 100.0, counts_cpu_time: false }
+    pub(super) fn new(config: &Config, objective: ServerObjective) -> Self {
+        let goal = if config.goal == Goal::Objectives { objective.goal() } else { config.goal };
+        Self { goal, objective, loss: config.loss_percent / 100.0, counts_cpu_time: false }
     }
 
     pub(super) const fn objective(&self) -> ServerObjective {
-        self.asked
+        self.objective
     }
 
     pub(super) const fn is_tail(&self) -> bool {
@@ -195,13 +195,13 @@ impl Aim {
 
     /// Whether the tail counts, by itself or beside throughput.
     pub(super) const fn counts_tail(&self) -> bool {
-        self.asked.bound_s.is_some() || !matches!(self.goal, Goal::Throughput)
+        self.objective.bound_s.is_some() || !matches!(self.goal, Goal::Throughput)
     }
 
     /// Whether nothing is promised, so that CPU time a transaction may count instead of
     /// throughput.
     pub(super) const fn may_count_cpu_time(&self) -> bool {
-        let is_promised = self.asked.bound_s.is_some() || self.asked.floor_per_s.is_some();
+        let is_promised = self.objective.bound_s.is_some() || self.objective.floor_per_s.is_some();
         !is_promised && matches!(self.goal, Goal::Both | Goal::Objectives)
     }
 
@@ -225,24 +225,24 @@ impl Aim {
     const fn takes_either(&self) -> bool {
         match self.goal {
             Goal::Throughput => false,
-            Goal::Tail => self.asked.bound_s.is_some(),
+            Goal::Tail => self.objective.bound_s.is_some(),
             Goal::Both | Goal::Objectives => true,
         }
     }
 
     /// Returns the logarithm of how late a block is: the share of its transactions over the bound,
     /// beside what the percentile leaves, or the tail where no bound is promised.
-    fn log_lateness(&self, look: Look) -> f64 {
+    fn log_lateness(&self, look: WindowReading) -> f64 {
         match look.late {
             // A share far below the objective is worth no more, and is only noise.
-            Some(late) => (late + 1.0 - self.asked.at.fraction()).ln(),
+            Some(late) => (late + 1.0 - self.objective.at.fraction()).ln(),
             None => look.tail_s.ln(),
         }
     }
 
     /// Returns what the setting of a block does not move: the number of connections when it began,
     /// or, where arrivals set the throughput, those.
-    fn covariates(&self, look: Look) -> Covariates {
+    fn covariates(&self, look: WindowReading) -> Covariates {
         if self.counts_cpu_time {
             return Covariates { throughput: None, others: look.offered_per_s.map(f64::ln) };
         }
@@ -251,21 +251,21 @@ impl Aim {
     }
 
     /// Returns the least throughput of a setting with a better tail, over the reference's.
-    fn least_throughput(&self, reference: Look) -> f64 {
+    fn least_throughput(&self, reference: WindowReading) -> f64 {
         let least = match self.goal {
             Goal::Throughput => 1.0,
             // The bound is met already, so a better tail may cost no throughput.
-            Goal::Tail if self.asked.is_met(reference.tail_s) => HARMLESS,
+            Goal::Tail if self.objective.is_met(reference.tail_s) => HARMLESS,
             Goal::Tail => 1.0 - self.loss,
             Goal::Both | Goal::Objectives => HARMLESS,
         };
-        let floor = self.asked.floor_per_s.map_or(0.0, |floor| floor / reference.per_s);
+        let floor = self.objective.floor_per_s.map_or(0.0, |floor| floor / reference.per_s);
         least.max(floor.min(1.0))
     }
 
     /// Returns the share of the reference's throughput below which a setting costs something: less
     /// than one only where the objectives give throughput away for the tail.
-    pub(super) fn charged_below(&self, reference: Look) -> f64 {
+    pub(super) fn charged_below(&self, reference: WindowReading) -> f64 {
         if self.is_tail() { self.least_throughput(reference) } else { 1.0 }
     }
 
@@ -288,7 +288,7 @@ impl Aim {
     }
 
     /// Adds a block of the reference.
-    pub(super) fn add_reference(&self, evidence: &mut Evidence, look: Look, drawn: Drawn) {
+    pub(super) fn add_reference(&self, evidence: &mut Evidence, look: WindowReading, drawn: Drawn) {
         let (log_per_s, log_late) = (look.per_s.ln(), self.log_lateness(look));
         let block = |outcome| drawn.block(false, outcome);
         let Covariates { throughput, others } = self.covariates(look);
@@ -306,7 +306,7 @@ impl Aim {
     }
 
     /// Returns the share of the reference's throughput that must remain with a setting.
-    pub(super) fn must_remain(&self, setting: Setting, reference: Look) -> f64 {
+    pub(super) fn must_remain(&self, setting: Setting, reference: WindowReading) -> f64 {
         match setting {
             Setting::Rests { .. } => HARMLESS,
             Setting::Open | Setting::Flow { .. } => self.least_throughput(reference),
@@ -319,8 +319,13 @@ impl Aim {
     }
 
     /// Whether one block is so bad that neither the setting nor a harsher one is tried again.
-    pub(super) fn is_hopeless(&self, setting: Setting, look: Look, reference: Look) -> bool {
-        let is_late = || self.asked.bound_s.is_some_and(|bound_s| look.tail_s > bound_s);
+    pub(super) fn is_ruled_out(
+        &self,
+        setting: Setting,
+        look: WindowReading,
+        reference: WindowReading,
+    ) -> bool {
+        let is_late = || self.objective.bound_s.is_some_and(|bound_s| look.tail_s > bound_s);
         let kept = self.must_remain(setting, reference);
         let is_late = matches!(setting, Setting::Rests { .. }) && is_late();
         is_late || look.per_s < HOPELESS * kept * reference.per_s
@@ -409,12 +414,12 @@ impl Aim {
     /// that connect make a tail of their own. Without a block of the setting or of the reference,
     /// the bound is `unknown`.
     fn may_rest(&self, evidence: &Evidence, unknown: bool) -> bool {
-        let is_met = |logs: &[f64]| mean(logs).map_or(unknown, |tail| self.asked.is_met(tail));
+        let is_met = |logs: &[f64]| mean(logs).map_or(unknown, |tail| self.objective.is_met(tail));
         evidence.rested && is_met(&evidence.own_tails) && is_met(&evidence.reference_tails)
     }
 
     /// How good a setting is, as logarithms, one a pair.
-    pub(super) fn worth(&self, setting: Setting, evidence: &Evidence) -> Vec<f64> {
+    pub(super) fn values(&self, setting: Setting, evidence: &Evidence) -> Vec<f64> {
         let (gained, shorter) = (self.gained(evidence).ranked(), evidence.shorter.ranked());
         match (setting, self.goal) {
             (Setting::Rests { pause }, _) => vec![pause.as_secs_f64().ln(); evidence.tried()],
@@ -431,8 +436,8 @@ impl Aim {
         let shown = |ratios: &Ratios| {
             format!("{:.2} ({})", ratios.mean(), describe_interval(ratios.interval(alpha)))
         };
-        let at = self.asked.at;
-        let lateness = match self.asked.bound_s {
+        let at = self.objective.at;
+        let lateness = match self.objective.bound_s {
             Some(bound_s) => {
                 let (bound, leaves) = (Nanos::from_secs_f64(bound_s), 100.0 - at.percent());
                 format!("1/(share over {bound} + {leaves:.1} %)")

@@ -7,8 +7,8 @@
 //! setting, in means over a second and a half; three in a row that are far off on the same side are
 //! a change.
 
-use super::window::Look;
-use lull_control::admission::Seen;
+use super::window::WindowReading;
+use lull_control::admission::GateObservation;
 use lull_measure::Nanos;
 
 /// Time over which values are averaged.
@@ -152,8 +152,9 @@ impl Change {
     }
 
     /// Takes a window with the setting in force; returns a change, if there is one.
-    pub(super) fn takes_window(&mut self, now: Nanos, look: Look) -> Option<&'static str> {
-        let values = [(Kind::Throughput, look.per_s.ln()), (Kind::UnderWay, look.crowd.ln())];
+    pub(super) fn takes_window(&mut self, now: Nanos, look: WindowReading) -> Option<&'static str> {
+        let values =
+            [(Kind::Throughput, look.per_s.ln()), (Kind::UnderWay, look.under_way_mean.ln())];
         self.note(now, &values)
     }
 
@@ -164,7 +165,7 @@ impl Change {
     /// setting does not count: its times are of a longer span than the answers here.
     pub(super) fn takes_times(
         &mut self,
-        seen: &Seen<'_>,
+        seen: &GateObservation<'_>,
         cap: Option<u32>,
         cores: u32,
     ) -> Option<&'static str> {
@@ -219,7 +220,7 @@ mod tests {
         let latency = Nanos::from_millis(latency_ms);
         let answered = [Answered { connection: 0, latency, queries: 100 }];
         let missing = || Missing::because("times are read once a second");
-        let seen = Seen {
+        let seen = GateObservation {
             now,
             answered: &answered,
             waiting: &[0],

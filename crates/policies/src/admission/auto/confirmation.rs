@@ -11,7 +11,7 @@
 //! share of it where the tail does not count, and the ledger pays for them.
 
 use super::aim::Proof;
-use super::window::Look;
+use super::window::WindowReading;
 use lull_control::Rng;
 use lull_measure::Nanos;
 use lull_measure::statistics::{Side, SignTest};
@@ -26,7 +26,7 @@ const REFUTES: f64 = 0.001;
 enum Stage {
     Waits,
     First { is_open: bool },
-    Second { is_open: bool, first: Look },
+    Second { is_open: bool, first: WindowReading },
 }
 
 /// The result of a pair.
@@ -120,8 +120,8 @@ impl Confirmation {
     pub(super) fn takes(
         &mut self,
         now: Nanos,
-        look: Look,
-        must_remain: impl FnOnce(Look) -> f64,
+        look: WindowReading,
+        must_remain: impl FnOnce(WindowReading) -> f64,
         share: f64,
     ) -> Option<Verdict> {
         let (open, held) = match self.stage {
@@ -143,12 +143,12 @@ impl Confirmation {
     }
 
     /// Adds an open block, and returns the geometric mean of all of them.
-    fn pool_open(&mut self, open: Look) -> Look {
+    fn pool_open(&mut self, open: WindowReading) -> WindowReading {
         self.open_blocks += 1.0;
         let logs = [open.per_s.ln(), open.tail_s.ln()];
         self.open.iter_mut().zip(logs).for_each(|(sum, log)| *sum += log);
         let [per_s, tail_s] = self.open.map(|sum| (sum / self.open_blocks).exp());
-        Look { per_s, tail_s, ..open }
+        WindowReading { per_s, tail_s, ..open }
     }
 
     fn judge(&mut self, kept: f64) -> Option<Verdict> {
@@ -176,8 +176,8 @@ impl Confirmation {
 }
 
 /// Returns the time of a block of the open gate, with that in which its transactions end.
-fn open_time(open: Look) -> Nanos {
-    open.span + Nanos::from_secs_f64(open.crowd / open.per_s).min(open.span)
+fn open_time(open: WindowReading) -> Nanos {
+    open.span + Nanos::from_secs_f64(open.under_way_mean / open.per_s).min(open.span)
 }
 
 #[cfg(test)]
@@ -185,8 +185,8 @@ mod tests {
     use super::*;
     use rand::SeedableRng;
 
-    fn look(per_s: f64) -> Look {
-        Look { crowd: 0.1 * per_s, tail_s: 0.2, ..Look::of_rate(per_s) }
+    fn look(per_s: f64) -> WindowReading {
+        WindowReading { under_way_mean: 0.1 * per_s, tail_s: 0.2, ..WindowReading::of_rate(per_s) }
     }
 
     /// Pairs until a verdict, at most so many, of a limit with this throughput.
@@ -235,8 +235,8 @@ mod tests {
         for tail_s in [0.1, 0.1, 0.1, 1.6] {
             one.begin(&mut rng);
             for _ in 0..2 {
-                let block = Look { tail_s, ..look(1000.0) };
-                let must_remain = |open: Look| {
+                let block = WindowReading { tail_s, ..look(1000.0) };
+                let must_remain = |open: WindowReading| {
                     seen.push(open.tail_s);
                     0.98
                 };

@@ -3,7 +3,7 @@
 //! A live server is read once a second. A reading counts if its whole span is in the part of the
 //! block that counts, with what was answered in that span.
 
-use lull_control::admission::Seen;
+use lull_control::admission::GateObservation;
 use lull_measure::Nanos;
 
 /// CPU time used in one block.
@@ -19,7 +19,7 @@ pub(super) struct CpuTime {
 impl CpuTime {
     /// Takes in the answers, and a reading if there is one. The block counts from `since` on, or
     /// does not count yet.
-    pub(super) fn note(&mut self, seen: &Seen<'_>, since: Option<Nanos>) {
+    pub(super) fn note(&mut self, seen: &GateObservation<'_>, since: Option<Nanos>) {
         self.answers += seen.answered.iter().map(|one| u64::from(one.queries)).sum::<u64>();
         let Ok(times) = &seen.server else { return };
         let answers = std::mem::take(&mut self.answers);
@@ -57,7 +57,7 @@ mod tests {
         let span = TENTH * 10;
         let read = ServerTimes { span, cpu: cpu * 10, run_queue: span };
         time.note(
-            &Seen {
+            &GateObservation {
                 now: TENTH * tenths,
                 answered: &[Answered { connection: 0, latency: TENTH, queries }],
                 waiting: &[0],

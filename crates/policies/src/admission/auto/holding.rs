@@ -2,9 +2,9 @@
 
 use super::change::Change;
 use super::confirmation::{Confirmation, Verdict};
-use super::window::Look;
+use super::window::WindowReading;
 use super::{Auto, Hold, LATE_FOR, REST, SCOUTING, Setting, Stage};
-use lull_control::admission::Seen;
+use lull_control::admission::GateObservation;
 use lull_measure::Nanos;
 
 /// Part of what a promise leaves that open blocks may take while a limit is held.
@@ -53,7 +53,7 @@ impl Auto {
     }
 
     /// Takes what the server used since the last reading.
-    pub(super) fn note_times(&mut self, seen: &Seen<'_>) {
+    pub(super) fn note_times(&mut self, seen: &GateObservation<'_>) {
         let is_paired = self.is_paired();
         let Stage::Holding(hold) = &mut self.stage else { return };
         if is_paired {
@@ -70,7 +70,7 @@ impl Auto {
     }
 
     /// Takes a window between surveys.
-    pub(super) fn judge_held(&mut self, now: Nanos, look: Look) {
+    pub(super) fn judge_held(&mut self, now: Nanos, look: WindowReading) {
         if self.is_paired() {
             return self.judge_pair(now, look);
         }
@@ -121,7 +121,7 @@ impl Auto {
     }
 
     /// Whether a rest has broken the bound for long enough.
-    fn breaks_bound(&mut self, now: Nanos, look: Look) -> bool {
+    fn breaks_bound(&mut self, now: Nanos, look: WindowReading) -> bool {
         let rests = matches!(self.setting, Setting::Rests { .. });
         let bound_s = self.aim.objective().bound_s.filter(|_| rests);
         let Stage::Holding(hold) = &mut self.stage else { return false };
@@ -132,7 +132,7 @@ impl Auto {
     }
 
     /// Takes a block of a pair of the limit in force and the open gate.
-    fn judge_pair(&mut self, now: Nanos, look: Look) {
+    fn judge_pair(&mut self, now: Nanos, look: WindowReading) {
         let (share, aim, setting) = (self.open_share(), self.aim, self.setting);
         let Stage::Holding(hold) = &mut self.stage else { return };
         let Some(one) = &mut self.confirmation else { return };
@@ -224,8 +224,8 @@ mod tests {
         auto
     }
 
-    fn look() -> Look {
-        Look::of_rate(1000.0)
+    fn look() -> WindowReading {
+        WindowReading::of_rate(1000.0)
     }
 
     #[test]
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn a_pair_ends_with_a_gap_between_two_looks() {
         let missing = || Missing::because("there is no server");
-        let seen = |seconds| Seen {
+        let seen = |seconds| GateObservation {
             now: Nanos::from_secs(seconds),
             answered: &[],
             waiting: &[0],

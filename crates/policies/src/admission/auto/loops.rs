@@ -94,8 +94,8 @@ impl Loop {
         if self.now >= self.next {
             self.decide();
         }
-        let crowd = self.in_service.len() as f64 / self.server.clients as f64;
-        let chance = self.server.convoys_per_s * crowd * STEP.as_secs_f64();
+        let busy_share = self.in_service.len() as f64 / self.server.clients as f64;
+        let chance = self.server.convoys_per_s * busy_share * STEP.as_secs_f64();
         if self.rng.random_bool(chance.min(1.0)) {
             self.convoy_until = self.now + Nanos::from_millis(self.rng.random_range(50..400));
         }
@@ -134,7 +134,7 @@ impl Loop {
         let arrivals = self.in_service.iter().map(|(arrived, _)| arrived).chain(&self.waiting);
         let under_way: Vec<Nanos> = arrivals.map(|arrived| self.now - *arrived).collect();
         let cpu = Nanos(STEP.0 * u64::from(self.server.cores));
-        let seen = Seen {
+        let seen = GateObservation {
             now: self.now,
             answered: &self.answered,
             waiting: &[0],
@@ -266,7 +266,7 @@ fn a_survey_begins_where_all_latencies_are_alike() {
         let under_way: Vec<Nanos> = (0..CLIENTS).map(age).collect();
         let queries = under_way.iter().filter(|age| **age < look).count() as u32;
         let missing = || Missing::because("there is no server");
-        let seen = Seen {
+        let seen = GateObservation {
             now,
             answered: &[Answered { connection: 0, latency, queries }],
             waiting: &[0],

@@ -11,14 +11,14 @@
 
 use super::Auto;
 use super::aim::GAIN;
-use super::window::Look;
+use super::window::WindowReading;
 
 impl Auto {
     /// Chooses what the next survey compares, and returns whether the block that was scouted lacks
     /// it: the next one then has it, unless the server's times cannot be read.
-    pub(super) fn chooses_outcome(&mut self, scouted: Look) -> bool {
-        let is_wanted =
-            self.aim.may_count_cpu_time() && is_set_by_arrivals(self.connections, scouted.crowd);
+    pub(super) fn chooses_outcome(&mut self, scouted: WindowReading) -> bool {
+        let is_wanted = self.aim.may_count_cpu_time()
+            && is_set_by_arrivals(self.connections, scouted.under_way_mean);
         let has_waited = self.window.require_cpu_time(is_wanted);
         let must_wait = is_wanted && scouted.cpu_s.is_none() && !has_waited;
         let counts = is_wanted && scouted.cpu_s.is_some();

@@ -5,8 +5,8 @@
 //! are stated in `docs/design/auto.md`.
 
 use super::aim::{Aim, ServerObjective};
-use super::survey::{Finding, Plan, Progress, Survey, What};
-use super::window::Look;
+use super::survey::{Finding, Plan, Progress, Survey, SurveyKind};
+use super::window::WindowReading;
 use super::*;
 use lull_measure::statistics::alpha_of_test;
 use rand::RngExt;
@@ -47,7 +47,7 @@ impl Scatter {
         Self { model, last, is_burst: false }
     }
 
-    fn look(&mut self, setting: Setting, rng: &mut Rng) -> Look {
+    fn look(&mut self, setting: Setting, rng: &mut Rng) -> WindowReading {
         let Model { throughput, tail, scatter, autocorrelation: by, bursts, swings } = self.model;
         for one in &mut self.last {
             let new: f64 = StandardNormal.sample(rng);
@@ -63,11 +63,11 @@ impl Scatter {
         let usual = 1000.0 * more.unwrap_or(1.0);
         let per_s = usual * throughput * slower * (scatter * self.last[0]).exp();
         let tail_s = 0.1 * tail * longer * (scatter * self.last[1]).exp();
-        Look {
+        WindowReading {
             tail_s,
             connections: more.map(|more| 64.0 * more),
             span: Nanos::from_millis(400),
-            ..Look::of_rate(per_s)
+            ..WindowReading::of_rate(per_s)
         }
     }
 }
@@ -78,7 +78,7 @@ fn survey(goal: Goal, model: Model, number: u64, seed: u64) -> (Finding, usize) 
     let aim = Aim::new(&config, ServerObjective::from_list(&[]));
     let caps = [51, 28, 15, 8].map(|cap| Setting::Flow { cap, batch: 1 });
     let plan = Plan {
-        what: What::Caps,
+        what: SurveyKind::Caps,
         reference: Setting::Open,
         candidates: caps.to_vec(),
         expected_per_s: 1000.0,

@@ -7,8 +7,8 @@
 
 use super::aim::{Aim, Alpha, Drawn, Evidence, Proof, TriedBlock};
 use super::evidence::is_behind;
-use super::window::Look;
-use super::{MOVES, OTHER_CROWD, Setting, is_beyond};
+use super::window::WindowReading;
+use super::{MOVES, OTHER_UNDER_WAY, Setting, is_beyond};
 use lull_control::Rng;
 use lull_measure::statistics::alpha_of_test;
 use rand::RngExt;
@@ -36,7 +36,7 @@ const BEGINNINGS_MAX: u32 = 4;
 
 /// The setting of a block, and its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum SurveyKind {
     /// C, beside the open gate.
     Caps,
     /// C, beside a limit that is less or more by half.
@@ -50,12 +50,12 @@ pub(super) enum What {
 /// The settings that a survey compares.
 #[derive(Debug)]
 pub(super) struct Plan {
-    pub(super) what: What,
+    pub(super) what: SurveyKind,
     pub(super) reference: Setting,
     /// The candidates from the mildest to the harshest.
     pub(super) candidates: Vec<Setting>,
     /// The last block of the reference, if there was one.
-    pub(super) last_reference: Option<Look>,
+    pub(super) last_reference: Option<WindowReading>,
     /// The reference's throughput, as far as it is known.
     pub(super) expected_per_s: f64,
     /// Pairs of blocks at most, of a candidate and the reference.
@@ -74,7 +74,7 @@ struct Candidate {
 /// The comparison under way.
 #[derive(Debug)]
 pub(super) struct Survey {
-    pub(super) what: What,
+    pub(super) what: SurveyKind,
     reference: Setting,
     candidates: Vec<Candidate>,
     /// Error probabilities of one candidate.
@@ -93,9 +93,9 @@ pub(super) struct Survey {
     /// Whether the last block was one of the reference.
     follows_reference: bool,
     /// The last block of the reference, from whatever round.
-    last_reference: Option<Look>,
+    last_reference: Option<WindowReading>,
     /// The usual window under this load, and the number of consecutive blocks of another.
-    usual: Option<Look>,
+    usual: Option<WindowReading>,
     odd: u32,
     /// The reference's throughput before there is a block of it.
     expected_per_s: f64,
@@ -135,7 +135,8 @@ impl Survey {
         let each = |alpha| alpha_of_test(alpha, plan.number) / candidates;
         let gain = each(ALPHA) / aim.endpoints() as f64;
         // Each neighbour that a limit moves to is confirmed again, at the number of this survey.
-        let confirmations = if plan.what == What::Neighbours { f64::from(MOVES + 1) } else { 1.0 };
+        let confirmations =
+            if plan.what == SurveyKind::Neighbours { f64::from(MOVES + 1) } else { 1.0 };
         let alpha = Alpha { gain, kept: each(ALPHA_KEPT) / confirmations };
         let candidate = |setting| Candidate { setting, evidence: Evidence::new(), is_alive: true };
         let mut survey = Self {
@@ -178,7 +179,7 @@ impl Survey {
     /// Returns the throughput below which the present block has a cost, if it is of a candidate.
     pub(super) fn expected_per_s(&self, aim: &Aim) -> Option<f64> {
         self.to_come.last().copied().flatten()?;
-        let expected = |look: Look| look.per_s * aim.charged_below(look);
+        let expected = |look: WindowReading| look.per_s * aim.charged_below(look);
         Some(self.last_reference.map_or(self.expected_per_s, expected))
     }
 
@@ -197,10 +198,10 @@ impl Survey {
     }
 
     /// Takes the present block and continues with the next.
-    pub(super) fn takes(&mut self, look: Look, aim: &Aim, rng: &mut Rng) -> Progress {
+    pub(super) fn takes(&mut self, look: WindowReading, aim: &Aim, rng: &mut Rng) -> Progress {
         let at = self.to_come.pop().flatten();
         // No length of a turn, and no other limit, changes as much as another load does.
-        let is_closed = matches!(self.what, What::Batches | What::Neighbours);
+        let is_closed = matches!(self.what, SurveyKind::Batches | SurveyKind::Neighbours);
         let tells_load = at.is_none() || is_closed;
         if tells_load && self.is_other_load(look) {
             self.follows_reference = at.is_none();
@@ -215,10 +216,10 @@ impl Survey {
     }
 
     /// Returns whether the last blocks had another load, which is then the usual one.
-    fn is_other_load(&mut self, look: Look) -> bool {
+    fn is_other_load(&mut self, look: WindowReading) -> bool {
         let usual = *self.usual.get_or_insert(look);
         let is_odd = is_beyond(TORN, look.per_s, usual.per_s)
-            || is_beyond(OTHER_CROWD, look.crowd, usual.crowd);
+            || is_beyond(OTHER_UNDER_WAY, look.under_way_mean, usual.under_way_mean);
         self.odd = if is_odd { self.odd + 1 } else { 0 };
         let is_other = self.odd >= TORN_BLOCKS;
         if is_other {
@@ -226,8 +227,8 @@ impl Survey {
         } else if !is_odd {
             let towards = |usual: f64, now: f64| usual.powf(1.0 - NEW) * now.powf(NEW);
             let per_s = towards(usual.per_s, look.per_s);
-            let crowd = towards(usual.crowd, look.crowd);
-            self.usual = Some(Look { per_s, crowd, ..look });
+            let under_way_mean = towards(usual.under_way_mean, look.under_way_mean);
+            self.usual = Some(WindowReading { per_s, under_way_mean, ..look });
         }
         is_other
     }
@@ -241,14 +242,14 @@ impl Survey {
         }
     }
 
-    fn takes_candidate(&mut self, at: usize, look: Look, aim: &Aim) {
+    fn takes_candidate(&mut self, at: usize, look: WindowReading, aim: &Aim) {
         // In an order of two, the second follows from the first.
         let is_drawn = self.is_single || self.to_come.contains(&None);
         let drawn = Drawn { is_drawn, follows_reference: self.follows_reference };
         let one = &mut self.candidates[at];
         let (setting, reference) = (one.setting, self.last_reference.unwrap_or(look));
         aim.add_tried(&mut one.evidence, setting, TriedBlock { look, drawn, reference });
-        if self.last_reference.is_some() && aim.is_hopeless(setting, look, reference) {
+        if self.last_reference.is_some() && aim.is_ruled_out(setting, look, reference) {
             self.note_hopeless(at);
         }
     }
@@ -262,7 +263,7 @@ impl Survey {
         self.hopeless_at = Some(self.hopeless_at.map_or(at, |other| other.min(at)));
     }
 
-    fn takes_reference(&mut self, look: Look, aim: &Aim) {
+    fn takes_reference(&mut self, look: WindowReading, aim: &Aim) {
         for (at, one) in self.candidates.iter_mut().enumerate().filter(|(_, one)| one.is_alive) {
             let is_drawn = self.is_single || self.to_come.contains(&Some(at));
             let drawn = Drawn { is_drawn, follows_reference: self.follows_reference };
@@ -295,8 +296,8 @@ impl Survey {
     /// Begins again, or ends, because the load is another or changes.
     fn ends_disturbed(&mut self, aim: &Aim, rng: &mut Rng) -> Progress {
         match self.what {
-            What::Batches | What::Neighbours => Progress::Torn,
-            What::Caps | What::Rests => self.restart(aim, rng),
+            SurveyKind::Batches | SurveyKind::Neighbours => Progress::Torn,
+            SurveyKind::Caps | SurveyKind::Rests => self.restart(aim, rng),
         }
     }
 
@@ -317,7 +318,7 @@ impl Survey {
     fn end_round(&mut self, aim: &Aim, rng: &mut Rng) -> Progress {
         self.rounds += 1;
         self.blocks += if self.is_single { 1 } else { 2 };
-        let is_shown = self.what != What::Neighbours;
+        let is_shown = self.what != SurveyKind::Neighbours;
         if let Some(found) = self.shown(aim).filter(|_| is_shown) {
             return Progress::Found(found);
         }
@@ -335,15 +336,15 @@ impl Survey {
     }
 
     /// Returns the mean value of a candidate.
-    fn worth(&self, at: usize, aim: &Aim) -> f64 {
+    fn mean_value(&self, at: usize, aim: &Aim) -> f64 {
         let one = &self.candidates[at];
-        let logs = aim.worth(one.setting, &one.evidence);
+        let logs = aim.values(one.setting, &one.evidence);
         logs.iter().sum::<f64>() / logs.len().max(1) as f64
     }
 
     /// The best of these by their means.
     fn best(&self, of: impl Iterator<Item = usize>, aim: &Aim) -> Option<usize> {
-        of.max_by(|one, other| self.worth(*one, aim).total_cmp(&self.worth(*other, aim)))
+        of.max_by(|one, other| self.mean_value(*one, aim).total_cmp(&self.mean_value(*other, aim)))
     }
 
     /// The best candidate that is shown to be better than the reference.
@@ -369,8 +370,8 @@ impl Survey {
     fn better_neighbour(&self, aim: &Aim) -> Option<Finding> {
         let best = self.best(self.alive(), aim)?;
         let one = &self.candidates[best];
-        let worth = aim.worth(one.setting, &one.evidence);
-        if !is_behind(&vec![0.0; worth.len()], &worth) || !aim.is_harmless(&one.evidence) {
+        let values = aim.values(one.setting, &one.evidence);
+        if !is_behind(&vec![0.0; values.len()], &values) || !aim.is_harmless(&one.evidence) {
             return None;
         }
         Some(Finding {
@@ -432,11 +433,11 @@ impl Survey {
         }
         let Some(best) = self.best(self.alive(), aim) else { return };
         // A shorter rest always has a lower value, and is needed if the longest fails.
-        if self.what != What::Rests {
+        if self.what != SurveyKind::Rests {
             let best = &self.candidates[best];
-            let best_worth = aim.worth(best.setting, &best.evidence);
+            let best_values = aim.values(best.setting, &best.evidence);
             for one in self.candidates.iter_mut().filter(|one| one.is_alive) {
-                one.is_alive = !is_behind(&aim.worth(one.setting, &one.evidence), &best_worth);
+                one.is_alive = !is_behind(&aim.values(one.setting, &one.evidence), &best_values);
             }
         }
         let most = self.finalists.iter().rev().find(|(rounds, _)| self.rounds >= *rounds);
@@ -445,7 +446,9 @@ impl Survey {
 
     fn keep_best(&mut self, most: usize, aim: &Aim) {
         let mut order: Vec<usize> = self.alive().collect();
-        order.sort_by(|one, other| self.worth(*other, aim).total_cmp(&self.worth(*one, aim)));
+        order.sort_by(|one, other| {
+            self.mean_value(*other, aim).total_cmp(&self.mean_value(*one, aim))
+        });
         for at in order.into_iter().skip(most) {
             self.candidates[at].is_alive = false;
         }
@@ -468,7 +471,7 @@ mod tests {
     }
 
     /// A survey of these limits without a block of the reference.
-    fn survey(what: What, caps: &[u32], seed: u64) -> Survey {
+    fn survey(what: SurveyKind, caps: &[u32], seed: u64) -> Survey {
         let plan = Plan {
             what,
             reference: Setting::Open,
@@ -483,7 +486,7 @@ mod tests {
 
     #[test]
     fn throughput_is_as_expected_until_a_block_of_the_reference_shows_it() {
-        let mut surveys = (0..64).map(|seed| survey(What::Caps, &[8], seed));
+        let mut surveys = (0..64).map(|seed| survey(SurveyKind::Caps, &[8], seed));
         let mut survey = surveys.find(|one| one.setting() == cap(8)).unwrap();
         let progress = survey.abandons(&aim(), &mut Rng::seed_from_u64(1));
         let Progress::Found(found) = progress else { panic!("{progress:?}") };
@@ -492,7 +495,7 @@ mod tests {
 
     #[test]
     fn a_survey_that_restarts_has_the_candidates_it_was_planned_with() {
-        let mut survey = survey(What::Caps, &[51, 28, 15, 8], 1);
+        let mut survey = survey(SurveyKind::Caps, &[51, 28, 15, 8], 1);
         survey.drop_from(1);
         let mut rng = Rng::seed_from_u64(2);
         assert!(matches!(survey.restart(&aim(), &mut rng), Progress::GoesOn));
@@ -504,21 +507,21 @@ mod tests {
     #[test]
     fn the_next_block_knows_whether_it_follows_one_of_the_reference() {
         let (aim, mut rng) = (aim(), Rng::seed_from_u64(3));
-        let mut one = survey(What::Caps, &[51, 28, 15, 8], 1);
+        let mut one = survey(SurveyKind::Caps, &[51, 28, 15, 8], 1);
         while one.setting() == Setting::Open {
-            one.takes(Look::of_rate(1000.0), &aim, &mut rng);
+            one.takes(WindowReading::of_rate(1000.0), &aim, &mut rng);
         }
         one.follows_reference = true;
         one.abandons(&aim, &mut rng);
         assert!(!one.follows_reference, "a block of a candidate was abandoned");
         // Two blocks of the reference with thrice the throughput are another load.
-        let mut one = survey(What::Caps, &[51, 28, 15, 8], 1);
+        let mut one = survey(SurveyKind::Caps, &[51, 28, 15, 8], 1);
         let mut fast = 0;
         while one.restarts == 0 {
             let is_reference = one.setting() == Setting::Open;
             fast += u32::from(is_reference);
             let per_s = if fast > 1 { 3000.0 } else { 1000.0 };
-            one.takes(Look::of_rate(per_s), &aim, &mut rng);
+            one.takes(WindowReading::of_rate(per_s), &aim, &mut rng);
         }
         assert!(one.follows_reference, "the load was shown by a block of the reference");
     }
@@ -526,7 +529,7 @@ mod tests {
     #[test]
     fn limits_that_a_search_moves_to_share_one_error_probability() {
         let kept = |what| survey(what, &[45, 20], 1).alpha.kept;
-        let ratio = kept(What::Caps) / kept(What::Neighbours);
+        let ratio = kept(SurveyKind::Caps) / kept(SurveyKind::Neighbours);
         assert!((ratio - f64::from(MOVES + 1)).abs() < 1e-9, "{ratio}");
     }
 }

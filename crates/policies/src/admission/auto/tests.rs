@@ -62,9 +62,9 @@ impl Run {
     }
 
     /// At a server with these objectives and this kind of workers.
-    fn with_objectives(config: &str, asked: &[Objective], workers: Workers) -> Self {
+    fn with_objectives(config: &str, server_objectives: &[Objective], workers: Workers) -> Self {
         let mut bench = Bench::best_effort(4);
-        (bench.asked, bench.workers) = (asked.to_vec(), workers);
+        (bench.server_objectives, bench.workers) = (server_objectives.to_vec(), workers);
         let auto = build("auto", config, &bench);
         Self { bench, auto, admission: RoundLimits::open(4) }
     }
@@ -429,7 +429,7 @@ fn a_rest_is_tried_before_it_is_dropped() {
     for seed in 0..8 {
         // The only rest is compared by the toss of a coin: the reference may be first.
         let mut bench = Bench::best_effort(4);
-        bench.asked = vec![Objective::Tail { percentile, bound }];
+        bench.server_objectives = vec![Objective::Tail { percentile, bound }];
         (bench.workers, bench.seed) = (Workers::Rest, seed);
         let auto = build("auto", "", &bench);
         let mut run = Run { bench, auto, admission: RoundLimits::open(4) };
@@ -465,7 +465,7 @@ fn a_rest_that_breaks_the_bound_is_halved_until_it_does_not_and_sought_again_lat
 }
 
 #[test]
-fn contention_is_cured_before_anybody_rests() {
+fn contention_is_removed_before_workers_rest() {
     let both: Gated = |setting| match setting {
         Setting::Flow { .. } => batched(setting),
         _ => (10_200.0, Nanos::from_millis(900), 0.0),
@@ -478,7 +478,7 @@ fn contention_is_cured_before_anybody_rests() {
 #[test]
 fn what_is_promised_says_what_is_better() {
     let floor = |floor_per_s| Objective::Throughput { floor_per_s };
-    for (asked, cap) in [
+    for (server_objectives, cap) in [
         // Not kept by the open gate's 171 ms: the limit is bought that keeps it and costs least.
         (vec![p99(120)], Some(28)),
         // ComplianceMonitor already: nothing is paid for more.
@@ -488,7 +488,7 @@ fn what_is_promised_says_what_is_better() {
         (vec![floor(1200.0)], None),
         (vec![], None),
     ] {
-        let mut run = Run::with_objectives("", &asked, Workers::Wait);
+        let mut run = Run::with_objectives("", &server_objectives, Workers::Wait);
         run.steadily(traded, 120);
         assert_eq!(run.cap(), cap, "{server_objectives:?}");
     }
@@ -496,9 +496,11 @@ fn what_is_promised_says_what_is_better() {
 
 #[test]
 fn resting_without_a_promise_that_says_for_how_long_is_refused() {
-    for asked in [vec![], vec![Objective::Throughput { floor_per_s: 5.0 }], vec![p99(1)]] {
+    for server_objectives in
+        [vec![], vec![Objective::Throughput { floor_per_s: 5.0 }], vec![p99(1)]]
+    {
         let mut bench = Bench::best_effort(1);
-        (bench.asked, bench.workers) = (asked, Workers::Rest);
+        (bench.server_objectives, bench.workers) = (server_objectives, Workers::Rest);
         let text = refused("auto", "", &bench).to_string();
         assert!(text.contains("state a tail objective"), "{text}");
     }

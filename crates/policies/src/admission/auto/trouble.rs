@@ -39,9 +39,9 @@ struct Run {
 }
 
 impl Run {
-    fn new(config: &str, asked: &[Objective]) -> Self {
+    fn new(config: &str, server_objectives: &[Objective]) -> Self {
         let mut bench = Bench::best_effort(1);
-        (bench.cores, bench.asked) = (2, asked.to_vec());
+        (bench.cores, bench.server_objectives) = (2, server_objectives.to_vec());
         let auto = build("auto", config, &bench);
         Self { bench, auto, limits: RoundLimits::open(1), decisions: Vec::new() }
     }

@@ -36,9 +36,9 @@ impl Default for Turn {
 
 impl Auto {
     /// Returns whether there is a setting to try with this many under way.
-    pub(super) fn has_candidates(&self, crowd: f64) -> bool {
+    pub(super) fn has_candidates(&self, under_way_mean: f64) -> bool {
         let allowed = self.config.least_cap..=self.config.most_cap;
-        let has_caps = !candidates::caps(self.cores, crowd, &allowed).is_empty();
+        let has_caps = !candidates::caps(self.cores, under_way_mean, &allowed).is_empty();
         (self.workers.may_wait() && has_caps)
             || !candidates::pauses(&self.config, &self.aim, self.workers).is_empty()
     }
@@ -135,7 +135,7 @@ mod tests {
     use super::super::{Config, Setting, Site, Workers};
     use super::*;
     use lull_control::Objective;
-    use lull_control::admission::{Admission, Answered, RoundLimits, Seen};
+    use lull_control::admission::{Admission, Answered, GateObservation, RoundLimits};
     use lull_measure::{Missing, Percentile};
 
     /// A gate in front of a server with 64 clients that a limit helps.
@@ -173,7 +173,7 @@ mod tests {
         fn look_at(&mut self, answered: &[Answered]) {
             self.now += Nanos::from_millis(100);
             let missing = || Missing::because("this server does not exist");
-            let seen = Seen {
+            let seen = GateObservation {
                 now: self.now,
                 answered,
                 waiting: &[0],
@@ -366,8 +366,12 @@ mod tests {
     #[test]
     fn a_rest_that_breaks_the_bound_is_halved_under_a_policy_that_never_rests() {
         let bound = Nanos::from_millis(20);
-        let asked = [Objective::Tail { percentile: Percentile::P99, bound }];
-        let site = Site { asked: &asked, workers: Workers::WaitOrRest, ..Site::new(&[None], 2) };
+        let server_objectives = [Objective::Tail { percentile: Percentile::P99, bound }];
+        let site = Site {
+            server_objectives: &server_objectives,
+            workers: Workers::WaitOrRest,
+            ..Site::new(&[None], 2)
+        };
         let mut auto = Auto::new(Config::default(), &site).unwrap();
         let pause = Nanos::from_millis(8);
         auto.setting = Setting::Rests { pause };

@@ -6,7 +6,7 @@
 
 use super::cpu_time::CpuTime;
 use super::survival::Survival;
-use lull_control::admission::Seen;
+use lull_control::admission::GateObservation;
 use lull_measure::{Latency, Nanos, Percentile};
 
 /// Lengths in mean latencies: of a window, of the part at its beginning that does not count at
@@ -55,10 +55,10 @@ const GAP_MIN: Nanos = Nanos::from_secs(1);
 
 /// The observations of one window.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Look {
+pub(super) struct WindowReading {
     pub(super) per_s: f64,
     /// How many were under way at a time, in the mean: L = X W (Little's law).
-    pub(super) crowd: f64,
+    pub(super) under_way_mean: f64,
     /// Latency at the percentile of the objective.
     pub(super) tail_s: f64,
     /// Share of transactions over the bound, if there is one.
@@ -76,13 +76,13 @@ pub(super) struct Look {
 }
 
 #[cfg(test)]
-impl Look {
+impl WindowReading {
     /// Returns the observations of a window of 300 ms of 64 transactions at a time with this
     /// throughput.
     pub(super) fn of_rate(per_s: f64) -> Self {
         Self {
             per_s,
-            crowd: 64.0,
+            under_way_mean: 64.0,
             tail_s: 0.1,
             late: None,
             rested: None,
@@ -109,7 +109,7 @@ pub(super) struct Window {
     /// ended in it (Little's law), in seconds; zero if it is not known how many.
     stay_s: f64,
     /// How many were under way in the last window.
-    crowd: f64,
+    under_way_mean: f64,
     at: Percentile,
     bound: Option<Nanos>,
     /// The time since which the setting is in force, or of its last look with a result.
@@ -167,7 +167,7 @@ impl Window {
             wash_out: least / 4,
             mean_s: 0.0,
             stay_s: 0.0,
-            crowd: 0.0,
+            under_way_mean: 0.0,
             at,
             bound,
             since_result: None,
@@ -195,7 +195,7 @@ impl Window {
     }
 
     /// Takes in the answers; returns the observations of the window, once it is over.
-    pub(super) fn note(&mut self, seen: &Seen<'_>) -> Option<Look> {
+    pub(super) fn note(&mut self, seen: &GateObservation<'_>) -> Option<WindowReading> {
         self.last_connections = seen.connections.as_ref().ok().copied();
         if self.is_gap(seen.now) {
             self.looked = seen.now;
@@ -227,7 +227,7 @@ impl Window {
     }
 
     /// Returns whether all that was under way when the window began has ended.
-    fn has_turned_over(&self, seen: &Seen<'_>, begun: Nanos) -> bool {
+    fn has_turned_over(&self, seen: &GateObservation<'_>, begun: Nanos) -> bool {
         let age = seen.now.saturating_sub(begun);
         let aged = age + self.length.scale(AGED);
         let is_awaited = |one: &Nanos| *one > age && *one < aged;
@@ -291,7 +291,7 @@ impl Window {
         expected_per_s * self.pause.max(self.quiet).as_secs_f64() < MISSED
     }
 
-    fn count(&mut self, seen: &Seen<'_>, passed: Nanos, since: Nanos) {
+    fn count(&mut self, seen: &GateObservation<'_>, passed: Nanos, since: Nanos) {
         let begun = self.begun.unwrap_or(since);
         // A transaction ended at some time since the last look: it may have begun so early.
         let looked = seen.now.saturating_sub(passed);
@@ -318,7 +318,7 @@ impl Window {
     }
 
     /// Ends the window if enough was answered in it, and clients were there all the time.
-    fn close(&mut self, seen: &Seen<'_>, took: Nanos) -> Option<Look> {
+    fn close(&mut self, seen: &GateObservation<'_>, took: Nanos) -> Option<WindowReading> {
         let (now, lengths) = (seen.now, took.0 / self.length.0);
         if !self.has_enough(seen, lengths) {
             if lengths >= PATIENCE {
@@ -337,9 +337,9 @@ impl Window {
         let p99_s = seconds(self.latency.quantile(Percentile::P99));
         let tail = self.tail(seen, took);
         self.stay_s = self.young_s / self.latency.count() as f64;
-        let look = Look {
+        let look = WindowReading {
             per_s,
-            crowd: per_s * mean_s,
+            under_way_mean: per_s * mean_s,
             tail_s: seconds(tail),
             late: self.bound.map(|bound| self.admitted.late(bound)),
             rested: (self.known_s > 0.0).then(|| self.rested_s / self.known_s),
@@ -349,7 +349,7 @@ impl Window {
             span: now.saturating_sub(self.begun.unwrap_or(now)),
         };
         self.restart(now);
-        self.crowd = look.crowd;
+        self.under_way_mean = look.under_way_mean;
         // Queries that were admitted under the last setting end under this one.
         self.last_length = self.length;
         self.set_lengths(mean_s.max(SHRINKS * self.mean_s), p99_s);
@@ -358,7 +358,7 @@ impl Window {
 
     /// Returns how many transactions arrived a second: those that ended, and those by which more
     /// are under way than before.
-    fn offered_per_s(&self, seen: &Seen<'_>, took: Nanos) -> Option<f64> {
+    fn offered_per_s(&self, seen: &GateObservation<'_>, took: Nanos) -> Option<f64> {
         let under_way = seen.under_way.as_ref().ok()?.len() as f64;
         let offered = self.latency.count() as f64 + under_way - self.under_way_before? as f64;
         (offered > 0.0).then(|| offered / took.as_secs_f64())
@@ -378,7 +378,7 @@ impl Window {
     /// Makes the present window as long as the number of transactions under way demands. While
     /// clients have just connected only the shortest transactions have ended, and their latencies
     /// say little of how long the others take.
-    pub(super) fn extend_to_crowd(&mut self) {
+    pub(super) fn extend_to_under_way(&mut self) {
         if self.stay_s > self.mean_s {
             self.set_lengths(self.stay_s, f64::INFINITY);
         }
@@ -388,7 +388,7 @@ impl Window {
     ///
     /// Little is known, and late, of a server that is slow and has its clients under way, but a
     /// window without a result would look as if the clients had left.
-    fn has_enough(&self, seen: &Seen<'_>, lengths: u64) -> bool {
+    fn has_enough(&self, seen: &GateObservation<'_>, lengths: u64) -> bool {
         let lacks_cpu_time = self.needs_cpu_time && self.cpu.per_transaction_s().is_none();
         if lacks_cpu_time && lengths < PATIENCE {
             return false;
@@ -404,7 +404,7 @@ impl Window {
 
     /// Returns the tail of transactions that were admitted under the setting, with the unfinished
     /// ones among them.
-    fn tail(&mut self, seen: &Seen<'_>, took: Nanos) -> Option<Nanos> {
+    fn tail(&mut self, seen: &GateObservation<'_>, took: Nanos) -> Option<Nanos> {
         let Ok(ages) = &seen.under_way else { return self.latency.quantile(self.at) };
         let begun = self.begun.unwrap_or(seen.now);
         let since = seen.now.saturating_sub(begun);
@@ -415,7 +415,7 @@ impl Window {
     }
 
     /// Notes for how long nothing has been answered; the time since the last look.
-    fn listen(&mut self, seen: &Seen<'_>) -> Nanos {
+    fn listen(&mut self, seen: &GateObservation<'_>) -> Nanos {
         let passed = seen.now.saturating_sub(self.looked);
         self.looked = seen.now;
         let is_quiet = seen.answered.is_empty() && !self.is_present(seen);
@@ -429,8 +429,8 @@ impl Window {
     }
 
     /// Returns whether clients wait for answers, as far as that is known.
-    fn is_present(&self, seen: &Seen<'_>) -> bool {
-        let least = (PRESENT * self.crowd).max(1.0);
+    fn is_present(&self, seen: &GateObservation<'_>) -> bool {
+        let least = (PRESENT * self.under_way_mean).max(1.0);
         seen.under_way.as_ref().is_ok_and(|ages| ages.len() as f64 >= least)
     }
 
@@ -490,9 +490,13 @@ mod tests {
     use lull_measure::Missing;
 
     /// A look that shows these answers and ages.
-    fn seen<'a>(now: Nanos, answered: &'a [Answered], under_way: &'a [Nanos]) -> Seen<'a> {
+    fn seen<'a>(
+        now: Nanos,
+        answered: &'a [Answered],
+        under_way: &'a [Nanos],
+    ) -> GateObservation<'a> {
         let missing = || Missing::because("there is no server");
-        Seen {
+        GateObservation {
             now,
             answered,
             waiting: &[0],
@@ -524,7 +528,7 @@ mod tests {
     fn clients_that_have_just_connected_make_the_next_window_as_long_as_their_number_demands() {
         let mut window = first_result(Nanos::ZERO);
         assert_eq!(window.length(), Nanos::from_millis(300), "those that ended took 50 ms");
-        window.extend_to_crowd();
+        window.extend_to_under_way();
         // 512 under way at 500 a second take 1.02 s.
         let length_s = window.length().as_secs_f64();
         assert!((length_s / (LATENCIES * 1.024) - 1.0).abs() < 0.01, "{length_s}");
@@ -535,7 +539,7 @@ mod tests {
     #[test]
     fn transactions_that_never_end_make_no_window_longer() {
         let mut window = first_result(Nanos::from_secs(3600));
-        window.extend_to_crowd();
+        window.extend_to_under_way();
         assert_eq!(window.length(), Nanos::from_millis(300));
     }
 
@@ -548,7 +552,7 @@ mod tests {
         let look = (1..100)
             .find_map(|tenths| window.note(&seen(ms(100 * tenths), &[usual, held], &[ms(20); 25])));
         let look = look.unwrap();
-        assert!(look.crowd < 100.0, "{look:?}");
+        assert!(look.under_way_mean < 100.0, "{look:?}");
         assert!(window.length() < ms(500), "{:?}", window.length());
     }
 
@@ -560,9 +564,9 @@ mod tests {
         let mut next = |tenths: usize| {
             let under_way = vec![ms(20); 20 + 5 * tenths];
             let all = seen(ms(100 * tenths as u64), &answered, &under_way);
-            window.note(&Seen { connections: Ok(7 * tenths as u32), ..all })
+            window.note(&GateObservation { connections: Ok(7 * tenths as u32), ..all })
         };
-        let looks: Vec<(usize, Look)> =
+        let looks: Vec<(usize, WindowReading)> =
             (1..20).filter_map(|tenths| Some((tenths, next(tenths)?))).collect();
         let offered = looks.iter().filter_map(|(_, look)| look.offered_per_s);
         assert!(looks.len() > 1 && offered.clone().count() == looks.len(), "{looks:?}");

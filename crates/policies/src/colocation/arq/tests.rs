@@ -4,7 +4,7 @@ use super::*;
 use crate::config::Config as _;
 use crate::testing::{alive, be, cores_only, gone, observation};
 use lull_control::conformance::{MemoryApp, MemoryPlant};
-use lull_control::{AppSeen, CoreSet, Knob, LatencySeen, Plant};
+use lull_control::{AppObservation, CoreSet, Knob, LatencyObservation, Plant};
 use lull_measure::{Latency, Percentile};
 use rand::SeedableRng;
 
@@ -45,7 +45,7 @@ impl Bench {
         Self::on_machine(&cores_only(8), text, 8)
     }
 
-    fn see(&mut self, apps: Vec<AppSeen>) -> Plan {
+    fn see(&mut self, apps: Vec<AppObservation>) -> Plan {
         self.time += EPOCH;
         self.arq.decide(&observation(self.time, EPOCH, apps), &mut self.rng)
     }
@@ -60,10 +60,10 @@ impl Bench {
     }
 }
 
-fn lc(tail_ms: u64) -> AppSeen {
+fn lc(tail_ms: u64) -> AppObservation {
     let window: Latency = [Nanos::from_millis(tail_ms)].into_iter().collect();
-    let seen = LatencySeen { window, offered_per_s: 100.0, ..LatencySeen::default() };
-    AppSeen { latency: Ok(seen), ..alive() }
+    let seen = LatencyObservation { window, offered_per_s: 100.0, ..LatencyObservation::default() };
+    AppObservation { latency: Ok(seen), ..alive() }
 }
 
 #[test]
@@ -98,7 +98,10 @@ fn between_the_thresholds_nothing_moves() {
     bench.period(20, 5, 50.0);
     let seen = |tail_us: u64| {
         let window: Latency = [Nanos::from_micros(tail_us)].into_iter().collect();
-        AppSeen { latency: Ok(LatencySeen { window, ..LatencySeen::default() }), ..alive() }
+        AppObservation {
+            latency: Ok(LatencyObservation { window, ..LatencyObservation::default() }),
+            ..alive()
+        }
     };
     bench.see(vec![seen(9_300), seen(5_000), be(50.0)]);
     assert_eq!(bench.cores(), "a:1 b:0 shared:7");
@@ -188,7 +191,7 @@ fn without_a_stated_thread_count_the_one_seen_is_the_cap() {
     let arq = Arq::new(Config::default(), &cores_only(8), &apps).unwrap();
     let mut bench = Bench { arq, time: Nanos::ZERO, rng: Rng::seed_from_u64(1) };
     for _ in 0..5 {
-        bench.see(vec![AppSeen { threads: Ok(3), ..lc(40) }, lc(5), be(50.0)]);
+        bench.see(vec![AppObservation { threads: Ok(3), ..lc(40) }, lc(5), be(50.0)]);
     }
     assert_eq!(bench.cores(), "a:3 b:0 shared:5");
 }
@@ -215,8 +218,8 @@ fn when_cores_do_not_help_the_next_unit_is_of_another_kind() {
 fn an_idle_app_with_a_bad_last_tail_is_not_in_need_and_a_stuck_one_is() {
     let quiet = |outstanding| {
         let oldest = (outstanding > 0).then_some(Nanos::from_secs(1));
-        let seen = LatencySeen { outstanding, oldest, ..LatencySeen::default() };
-        AppSeen { latency: Ok(seen), ..alive() }
+        let seen = LatencyObservation { outstanding, oldest, ..LatencyObservation::default() };
+        AppObservation { latency: Ok(seen), ..alive() }
     };
     let mut bench = Bench::new("");
     bench.period(20, 5, 50.0);
@@ -258,7 +261,7 @@ fn a_change_of_load_excuses_a_move_only_if_configured() {
 
 #[test]
 fn a_move_is_not_judged_across_an_app_that_speaks_up() {
-    let after = |b: fn() -> AppSeen| {
+    let after = |b: fn() -> AppObservation| {
         let mut bench = Bench::new("");
         bench.see(vec![lc(20), b(), be(50.0)]);
         bench.see(vec![lc(5), b(), be(50.0)]);

@@ -1,6 +1,6 @@
 //! CLITE's score of a division (section 4, equation 3).
 
-use lull_control::{AppSeen, AppSpec, AppStanding};
+use lull_control::{AppAssessment, AppObservation, AppSpec};
 
 /// How one app did in one trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -12,7 +12,11 @@ pub(super) enum Reading {
 }
 
 /// Reads the result of one app; `None` if it cannot be scored yet.
-pub(super) fn read(spec: &AppSpec, seen: &AppSeen, stand: &AppStanding) -> Option<Reading> {
+pub(super) fn read(
+    spec: &AppSpec,
+    seen: &AppObservation,
+    stand: &AppAssessment,
+) -> Option<Reading> {
     if !spec.is_latency_critical() {
         return Some(Reading::BestEffort(stand.be.map(|be| be.real)));
     }

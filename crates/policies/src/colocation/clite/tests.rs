@@ -27,7 +27,7 @@ fn cores(bench: &Bench<Clite>) -> String {
     bench.policy.partition.line(Kind::Cores)
 }
 
-fn well() -> Vec<lull_control::AppSeen> {
+fn well() -> Vec<lull_control::AppObservation> {
     vec![lc(5.0), lc(5.0), be(50.0)]
 }
 
@@ -181,8 +181,8 @@ fn best_of_all(clite: &Clite, scale: &Scale) -> f64 {
             );
             let seen = plant.observe(WINDOW).unwrap();
             let mut assessor = Assessor::new(plant.apps(), RelativeImportance::default());
-            let standing = assessor.assess(&seen);
-            let each = plant.apps().iter().zip(&seen.apps).zip(&standing.apps);
+            let assessment = assessor.assess(&seen);
+            let each = plant.apps().iter().zip(&seen.apps).zip(&assessment.apps);
             let readings =
                 each.map(|((spec, seen), stand)| score::read(spec, seen, stand).unwrap());
             best = best.max(score(&readings.collect::<Vec<_>>(), scale));

@@ -4,7 +4,7 @@ use super::*;
 use crate::testing::{
     Bench, alive, be, be_spec, cores_only, gone, lc, lc_spec, machine, p95_ms, plant, silent, steer,
 };
-use lull_control::{AppSeen, CoreSet, Knob};
+use lull_control::{AppObservation, CoreSet, Knob};
 
 const SECOND: Nanos = Nanos::from_secs(1);
 
@@ -29,7 +29,7 @@ fn rest(bench: &Bench<Heracles>) -> [u32; 3] {
     Kind::ALL.map(|kind| bench.policy.partition.units_of(kind, REST))
 }
 
-fn loaded(tail_ms: f64, share: f64) -> AppSeen {
+fn loaded(tail_ms: f64, share: f64) -> AppObservation {
     let mut app = lc(tail_ms);
     app.latency.as_mut().unwrap().offered_per_s = share * 10_000.0;
     app

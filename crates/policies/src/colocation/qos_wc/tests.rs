@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::testing::{Bench, be, gone, lc, lc_spec, machine};
-use lull_control::{AppSeen, Knob};
+use lull_control::{AppObservation, Knob};
 
 /// Ten looks are a second.
 const EPOCH: Nanos = Nanos::from_millis(100);
@@ -28,7 +28,7 @@ fn bench(apps: &[AppSpec]) -> Bench<QosWc> {
 }
 
 /// Cores of each area after this many looks.
-fn after(bench: &mut Bench<QosWc>, looks: usize, apps: &[AppSeen]) -> Vec<usize> {
+fn after(bench: &mut Bench<QosWc>, looks: usize, apps: &[AppObservation]) -> Vec<usize> {
     (0..looks).for_each(|_| drop(bench.see(apps.to_vec())));
     bench.policy.areas.as_ref().expect("areas are drawn").cores.clone()
 }

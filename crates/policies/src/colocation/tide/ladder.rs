@@ -10,14 +10,14 @@ use lull_control::{AppId, CoreSet, Machine, Setting, WayMask};
 
 /// The resources that best-effort work may use at one level, in units by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Reach {
+pub(super) struct LevelResources {
     units: [Option<u32>; 3],
 }
 
 /// All levels, the lowest first.
 #[derive(Debug, Clone)]
 pub(super) struct Ladder {
-    levels: Vec<Reach>,
+    levels: Vec<LevelResources>,
     cores: Vec<lull_control::CoreId>,
     ways: u32,
     steps: u32,
@@ -33,7 +33,8 @@ impl Ladder {
         };
         let has = |kind: Kind| machine.capabilities.has(kind.capability());
         let of = |kind| totals(machine, kind).filter(|_| has(kind));
-        let mut reach = Reach { units: Kind::ALL.map(|kind| of(kind).map(|(total, _)| total)) };
+        let mut reach =
+            LevelResources { units: Kind::ALL.map(|kind| of(kind).map(|(total, _)| total)) };
         let mut levels = vec![reach];
         for kind in order {
             let Some((total, floor)) = of(kind) else { continue };
@@ -65,7 +66,9 @@ impl Ladder {
 
     /// The highest level at which best-effort work has at most this many cores.
     pub(super) fn with_cores(&self, most: u32) -> usize {
-        let fits = |reach: &Reach| reach.units[Kind::Cores as usize].is_none_or(|has| has <= most);
+        let fits = |reach: &LevelResources| {
+            reach.units[Kind::Cores as usize].is_none_or(|has| has <= most)
+        };
         self.levels.iter().rposition(fits).unwrap_or(0)
     }
 

@@ -54,9 +54,9 @@ impl Lanes {
 
     /// Moves a way from the app with the best value to the one with the worst, if they
     /// are far enough apart; returns whether it did.
-    pub(super) fn even_out(&mut self, standing: &[(AppId, f64)]) -> bool {
+    pub(super) fn even_out(&mut self, assessment: &[(AppId, f64)]) -> bool {
         let place = |app: AppId| self.order.iter().position(|one| *one == app);
-        let placed = standing.iter().filter_map(|(app, value)| Some((place(*app)?, *value)));
+        let placed = assessment.iter().filter_map(|(app, value)| Some((place(*app)?, *value)));
         let placed: Vec<(usize, f64)> = placed.collect();
         let worst = placed.iter().max_by(|a, b| a.1.total_cmp(&b.1));
         let can_give = placed.iter().filter(|(place, _)| self.ways[*place] > 1);

@@ -38,7 +38,7 @@ fn tenth(load: f64) -> usize {
 
 impl Marks {
     /// This level broke the app at this load.
-    pub(super) fn broke(&mut self, load: f64, level: usize, now: Nanos, hold: Hold) {
+    pub(super) fn add_violation(&mut self, load: f64, level: usize, now: Nanos, hold: Hold) {
         let mark = &mut self.by_load[tenth(load)];
         let below = level.saturating_sub(1);
         let held_for = match *mark {
@@ -69,11 +69,11 @@ mod tests {
     fn what_broke_at_a_load_limits_that_load_for_a_while() {
         let mut marks = Marks::default();
         assert_eq!(marks.limit(0.9, at(0)), None);
-        marks.broke(0.52, 7, at(0), HOLD);
+        marks.add_violation(0.52, 7, at(0), HOLD);
         let limits = [0.49, 0.55, 0.9, 3.0].map(|load| marks.limit(load, at(9)));
         assert_eq!(limits, [None, Some(6), None, None]);
         assert_eq!(marks.limit(0.55, at(10)), None);
-        marks.broke(7.0, 3, at(0), HOLD);
+        marks.add_violation(7.0, 3, at(0), HOLD);
         assert_eq!(marks.limit(1.2, at(1)), Some(2), "all above the capacity are one");
     }
 
@@ -81,18 +81,18 @@ mod tests {
     fn what_breaks_again_is_remembered_twice_as_long_up_to_a_bound() {
         let mut marks = Marks::default();
         let held = [0, 100, 200, 300].map(|now| {
-            marks.broke(0.5, 7, at(now), HOLD);
+            marks.add_violation(0.5, 7, at(now), HOLD);
             (0..60).take_while(|after| marks.limit(0.5, at(now + after)).is_some()).count()
         });
         assert_eq!(held, [10, 20, 30, 30]);
-        marks.broke(0.5, 3, at(400), HOLD);
+        marks.add_violation(0.5, 3, at(400), HOLD);
         assert_eq!(marks.limit(0.5, at(410)), None, "another level starts its own count");
     }
 
     #[test]
     fn the_lowest_level_can_break_too() {
         let mut marks = Marks::default();
-        marks.broke(0.5, 0, at(0), HOLD);
+        marks.add_violation(0.5, 0, at(0), HOLD);
         assert_eq!(marks.limit(0.5, at(1)), Some(0));
     }
 }

@@ -1,6 +1,8 @@
 //! Tails and entropy of one period, with their confidence intervals.
 
-use lull_control::{AppId, AppSeen, AppSpec, AppStanding, Observation, Standing, numbered};
+use lull_control::{
+    AppAssessment, AppId, AppObservation, AppSpec, Assessment, Observation, numbered,
+};
 use lull_measure::entropy::RelativeImportance;
 use lull_measure::{Latency, Percentile};
 
@@ -23,11 +25,11 @@ pub(super) struct Reading {
 pub(super) fn readings(
     apps: &[AppSpec],
     seen: &Observation,
-    standing: &Standing,
+    assessment: &Assessment,
     chance: f64,
 ) -> Vec<Reading> {
-    let each = numbered(apps).zip(&standing.apps);
-    let read = |((app, spec), stand): ((AppId, &AppSpec), &AppStanding)| {
+    let each = numbered(apps).zip(&assessment.apps);
+    let read = |((app, spec), stand): ((AppId, &AppSpec), &AppAssessment)| {
         let now = seen.app(app).filter(|now| now.alive && spec.is_latency_critical())?;
         Some(Reading { app, tail: tail(spec, now, stand, chance)? })
     };
@@ -35,7 +37,12 @@ pub(super) fn readings(
 }
 
 /// The tail over the bound; `None` for an app that is idle or cannot be read.
-fn tail(spec: &AppSpec, now: &AppSeen, stand: &AppStanding, chance: f64) -> Option<Bounded> {
+fn tail(
+    spec: &AppSpec,
+    now: &AppObservation,
+    stand: &AppAssessment,
+    chance: f64,
+) -> Option<Bounded> {
     let (percentile, bound) = spec.tail()?;
     let latency = now.latency.as_ref().ok()?;
     let tail = stand.tail?;
@@ -70,14 +77,14 @@ fn quantile(
 /// of best-effort apps it is E_LC alone.
 pub(super) fn entropy_of(
     all: &[Reading],
-    standing: &Standing,
+    assessment: &Assessment,
     importance: RelativeImportance,
 ) -> Bounded {
     let missed = |tail: f64| if tail > 1.0 { 1.0 - 1.0 / tail } else { 0.0 };
     let mean = |of: fn(&Bounded) -> f64| {
         all.iter().map(|one| missed(of(&one.tail))).sum::<f64>() / all.len().max(1) as f64
     };
-    let join = |lc: f64| match standing.entropy.be {
+    let join = |lc: f64| match assessment.entropy.be {
         Some(be) => importance.value() * lc + (1.0 - importance.value()) * be,
         None => lc,
     };
@@ -119,8 +126,8 @@ mod tests {
         let all = [Reading { app: AppId(0), tail }];
         let entropy =
             lull_measure::entropy::combine(None, Some(0.5), RelativeImportance::default());
-        let standing = Standing { apps: Vec::new(), entropy };
-        let got = entropy_of(&all, &standing, RelativeImportance::default());
+        let assessment = Assessment { apps: Vec::new(), entropy };
+        let got = entropy_of(&all, &assessment, RelativeImportance::default());
         assert!((got.value - 0.1).abs() < 1e-12 && got.low == got.value);
         assert!((got.high - (0.8 * 0.2 + 0.1)).abs() < 1e-12, "{got:?}");
     }

@@ -219,7 +219,7 @@ fn other_loads_bring_the_fences_back_at_once_with_what_was_marked() {
     assert_eq!(bench.policy.arrangements.now(), Arrangement::Open);
     let now = bench.time;
     let hold = Hold { first: Nanos::from_secs(10), longest: Nanos::from_secs(60) };
-    bench.policy.marks[0].broke(0.92, 8, now, hold);
+    bench.policy.marks[0].add_violation(0.92, 8, now, hold);
     bench.see(loaded(0.92));
     assert_eq!(bench.policy.arrangements.now(), Arrangement::Fenced);
     assert_eq!(bench.policy.level, 7);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::testing::{Bench, be, lc, lc_spec, machine};
-use lull_control::{AppSeen, Knob};
+use lull_control::{AppObservation, Knob};
 use lull_measure::Hertz;
 
 const PROMISED: AppId = AppId(0);
@@ -25,7 +25,11 @@ fn zones(bench: &Bench<Demeter>) -> (usize, usize, usize) {
     (hot, warm, bench.policy.below)
 }
 
-fn after(bench: &mut Bench<Demeter>, looks: usize, apps: &[AppSeen; 2]) -> (usize, usize, usize) {
+fn after(
+    bench: &mut Bench<Demeter>,
+    looks: usize,
+    apps: &[AppObservation; 2],
+) -> (usize, usize, usize) {
     (0..looks).for_each(|_| drop(bench.see(apps.to_vec())));
     zones(bench)
 }

@@ -80,7 +80,7 @@ impl Search {
     /// tenth of the measured range beyond them.
     pub(super) fn explore_front(&mut self, models: &Models) -> Option<Next> {
         let known = self.known_front(models);
-        let views = models.at_all(&self.space, &self.candidates);
+        let views = models.views_at(&self.space, &self.candidates);
         let is_harmed = self.harm() > self.rules.harm_max;
         let may_be_tried =
             |view: &View| self.is_allowed(view) && (!is_harmed || view.meets() >= SURE);
@@ -302,8 +302,8 @@ mod tests {
         let mut careful = Search::new(space(), rules);
         let mut rng = Rng::seed_from_u64(5);
         while let Some(next) = careful.ask(&mut rng) {
-            let came = server(&careful.space().values(&next.place));
-            careful.tell(next.place, Ok(came));
+            let outcome = server(&careful.space().values(&next.place));
+            careful.tell(next.place, Ok(outcome));
         }
         let over = careful.readings().filter(|(_, it)| it.tail_us > BOUND_US).count();
         assert!(over <= 1, "{over}");

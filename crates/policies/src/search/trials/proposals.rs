@@ -69,7 +69,7 @@ impl Search {
         let Some(models) = self.models() else {
             return match self.rules.safe {
                 true => may_repeat.then_some(fastest).and_then(again),
-                false => Some(self.anywhere(rng)),
+                false => Some(self.random_candidate(rng)),
             };
         };
         match self.step(&models) {
@@ -96,7 +96,7 @@ impl Search {
     /// Returns why a safe search has tried nothing but the fastest setting, if every step from it
     /// was refused.
     pub fn confinement(&self) -> Option<String> {
-        let refusal = self.trials.iter().find_map(|trial| trial.came.as_ref().err());
+        let refusal = self.trials.iter().find_map(|trial| trial.outcome.as_ref().err());
         let why = refusal.map_or("an earlier search has refuted them", |it| it.why.as_str());
         self.is_confined().then(|| {
             format!(
@@ -128,7 +128,7 @@ impl Search {
 
     /// Returns the candidate whose reading has the highest expected value.
     fn explore(&mut self, models: &Models) -> Option<Next> {
-        let views = models.at_all(&self.space, &self.candidates);
+        let views = models.views_at(&self.space, &self.candidates);
         let is_harmed = self.harm() > self.rules.harm_max;
         let floor = if is_harmed { SURE } else { self.rules.floor };
         let within = |view: &View| if is_harmed { view.meets() } else { view.is_near() };
@@ -162,7 +162,7 @@ impl Search {
             }
             // Exploiting the model is worth more than reducing its uncertainty.
             let left = self.rules.trials - self.trials.len();
-            if let Some(likely) = worthiest(&self.contenders(models, left), MIN_GAIN) {
+            if let Some(likely) = best_expected(&self.contenders(models, left), MIN_GAIN) {
                 return Some(Next { place: likely.place.clone(), expected_gain: None });
             }
         }
@@ -179,7 +179,7 @@ impl Search {
         let contenders = self.contenders(models, left);
         let shown = cheapest(contenders.iter().filter(|it| it.is_shown));
         // Trials that are too few for another confirmation have no better use.
-        let likely = worthiest(&contenders, if left > needed { MIN_GAIN } else { 0.0 });
+        let likely = best_expected(&contenders, if left > needed { MIN_GAIN } else { 0.0 });
         // A setting that hardly meets the bound is measured again only if no time is left to find
         // a better one: its evidence is then the answer.
         let is_worth = |it: &&Contender| left <= needed || it.view.meets() >= LOW_FLOOR;
@@ -300,7 +300,7 @@ impl Search {
 /// meets the bound, times the share of power that it saves over the cheapest setting that is shown,
 /// or else over the fastest one, which stays if none is shown. Returns `None` if that is not more
 /// than `least`.
-fn worthiest(contenders: &[Contender], least: f64) -> Option<&Contender> {
+fn best_expected(contenders: &[Contender], least: f64) -> Option<&Contender> {
     let shown = cheapest(contenders.iter().filter(|it| it.is_shown));
     let fastest = contenders.iter().min_by(|a, b| a.view.tail.mean.total_cmp(&b.view.tail.mean));
     let reference = shown.or(fastest)?.view.watts.mean;

@@ -125,8 +125,8 @@ fn a_bound_that_nothing_meets_leaves_the_fastest_place_and_says_so() {
         let mut search = Search::new(space(), Rules::new(method, 10.0, 12));
         let mut rng = Rng::seed_from_u64(1);
         while let Some(next) = search.ask(&mut rng) {
-            let came = server(&search.space().values(&next.place));
-            search.tell(next.place, Ok(came));
+            let outcome = server(&search.space().values(&next.place));
+            search.tell(next.place, Ok(outcome));
         }
         let choice = search.choice().unwrap();
         let readings = search.readings().map(|(_, it)| it.tail_us);
@@ -143,17 +143,18 @@ fn a_refused_place_is_not_proposed_again_and_nonsense_is_no_reading() {
     let mut rng = Rng::seed_from_u64(1);
     for _ in 0..10 {
         let next = search.ask(&mut rng).unwrap();
-        let came = server(&search.space().values(&next.place));
-        let came = if came.tail_us > 150.0 { Err("no".to_owned().into()) } else { Ok(came) };
-        search.tell(next.place, came);
+        let outcome = server(&search.space().values(&next.place));
+        let outcome =
+            if outcome.tail_us > 150.0 { Err("no".to_owned().into()) } else { Ok(outcome) };
+        search.tell(next.place, outcome);
     }
-    let refused = search.trials().iter().filter(|trial| trial.came.is_err());
+    let refused = search.trials().iter().filter(|trial| trial.outcome.is_err());
     for trial in refused {
         let same = search.trials().iter().filter(|it| it.place == trial.place).count();
         assert_eq!(same, 1);
     }
     search.tell(search.space().fastest(), Ok(reading(f64::NAN, 1.0)));
-    assert!(search.trials().last().unwrap().came.is_err());
+    assert!(search.trials().last().unwrap().outcome.is_err());
 }
 
 #[test]
@@ -162,8 +163,8 @@ fn a_search_that_has_done_enough_harm_tries_what_is_nearly_sure() {
     let mut careful = Search::new(space(), rules);
     let mut rng = Rng::seed_from_u64(5);
     while let Some(next) = careful.ask(&mut rng) {
-        let came = server(&careful.space().values(&next.place));
-        careful.tell(next.place, Ok(came));
+        let outcome = server(&careful.space().values(&next.place));
+        careful.tell(next.place, Ok(outcome));
     }
     let over = careful.readings().filter(|(_, it)| it.tail_us > BOUND_US).count();
     assert!(over <= 1, "{over}");
@@ -190,8 +191,8 @@ fn a_safe_search_tries_nothing_that_it_predicts_twice_over_the_bound() {
                 let view = models.at(&search.space, &next.place);
                 assert!(!is_new || view.is_safe(), "{method:?} {seed}: {next:?}");
             }
-            let came = steep(&search.space().values(&next.place));
-            search.tell(next.place, Ok(came));
+            let outcome = steep(&search.space().values(&next.place));
+            search.tell(next.place, Ok(outcome));
         }
         let over = search.readings().filter(|(_, it)| it.tail_us > 2.0 * BOUND_US).count();
         // Some are worse than predicted; a model learns from each.
@@ -210,8 +211,8 @@ fn a_search_that_may_try_nothing_safely_confirms_what_it_has() {
     while let Some(next) = search.ask(&mut rng) {
         let is_fastest = next.place == fastest;
         let tail_us = if is_fastest { 100.0 } else { 50.0 * BOUND_US };
-        let came = reading(tail_us, search.space().values(&next.place)[1]);
-        search.tell(next.place, Ok(Reading { late: if is_fastest { 0 } else { 1000 }, ..came }));
+        let outcome = reading(tail_us, search.space().values(&next.place)[1]);
+        search.tell(next.place, Ok(Reading { late: if is_fastest { 0 } else { 1000 }, ..outcome }));
     }
     assert_eq!(search.choice().unwrap().place, fastest);
     let elsewhere = search.readings().filter(|(place, _)| **place != fastest).count();
@@ -228,8 +229,8 @@ fn a_safe_search_tries_a_setting_of_another_load_only_once_it_can_predict() {
         let mut rng = Rng::seed_from_u64(1);
         for _ in 0..2 {
             let next = search.ask(&mut rng).unwrap();
-            let came = steep(&search.space().values(&next.place));
-            search.tell(next.place, Ok(came));
+            let outcome = steep(&search.space().values(&next.place));
+            search.tell(next.place, Ok(outcome));
         }
         let tried: Vec<_> = search.trials().iter().map(|it| it.place.clone()).collect();
         assert_eq!((&tried[0], tried[1] == other), (&fastest, !is_safe), "{tried:?}");
@@ -249,8 +250,9 @@ fn a_safe_search_without_a_prediction_measures_the_fastest_setting_again() {
     for _ in 0..3 {
         let place = search.ask(&mut rng).unwrap().place;
         let is_fastest = place == fastest;
-        let came = if is_fastest { Ok(reading(100.0, 70.0)) } else { Err("no".to_owned().into()) };
-        search.tell(place, came);
+        let outcome =
+            if is_fastest { Ok(reading(100.0, 70.0)) } else { Err("no".to_owned().into()) };
+        search.tell(place, outcome);
     }
     assert_eq!(search.readings().count(), 1);
     assert_eq!(search.ask(&mut rng).unwrap().place, fastest);
@@ -271,7 +273,7 @@ fn a_safe_search_whose_steps_are_all_refused_stays_at_the_fastest_setting_and_sa
             search.tell(next.place, outcome);
         }
         // A step along each of the two dimensions, and six readings that show the answer.
-        let refused = search.trials().iter().filter(|trial| trial.came.is_err()).count();
+        let refused = search.trials().iter().filter(|trial| trial.outcome.is_err()).count();
         assert_eq!((refused, search.trials().len()), (2, 8), "{method:?}: {:?}", search.trials());
         let choice = search.choice().unwrap();
         assert!(choice.meets && choice.place == fastest, "{method:?}: {choice:?}");
@@ -329,8 +331,8 @@ fn a_safe_search_does_not_ask_again_for_a_fastest_setting_that_is_refused_or_ope
     assert_eq!(open.len(), 3, "the fastest setting and a step along each dimension");
     for place in open {
         let far = Reading { late: 1000, ..reading(50.0 * BOUND_US, 20.0) };
-        let came = if place == fastest { Err("no".to_owned().into()) } else { Ok(far) };
-        search.tell(place, came);
+        let outcome = if place == fastest { Err("no".to_owned().into()) } else { Ok(far) };
+        search.tell(place, outcome);
     }
     assert_eq!(search.ask(&mut rng), None, "nothing else is within twice the bound");
 }
@@ -358,8 +360,8 @@ fn a_search_may_end_early_when_there_is_nothing_to_gain() {
     let mut search = Search::new(space(), rules);
     let mut rng = Rng::seed_from_u64(2);
     while let Some(next) = search.ask(&mut rng) {
-        let came = server(&search.space().values(&next.place));
-        search.tell(next.place, Ok(came));
+        let outcome = server(&search.space().values(&next.place));
+        search.tell(next.place, Ok(outcome));
     }
     assert!(search.trials().len() < 90, "{}", search.trials().len());
 }
@@ -470,7 +472,7 @@ fn a_burst_counts_in_full_in_the_model() {
         search.tell(places[1].clone(), Ok(reading(tail_us, 20.0)));
         search.tell(places[0].clone(), Ok(reading(40.0, 70.0)));
     }
-    let believed = search.believe(&places).unwrap();
+    let believed = search.predict(&places).unwrap();
     assert!(believed[0].meets > 0.95 && believed[1].meets < 0.8, "{believed:?}");
 }
 
@@ -513,14 +515,14 @@ fn a_refused_level_is_not_proposed_with_other_levels_of_the_other_knobs() {
         while let Some(next) = search.ask(&mut rng) {
             let level = next.place.0[1];
             // Odd numbers of cores cannot be set.
-            let came = match level % 2 {
+            let outcome = match level % 2 {
                 0 => {
                     refused.push(level);
                     Err(Refusal::of_knob(Capability::Cores, "not here".to_owned()))
                 }
                 _ => Ok(server(&search.space().values(&next.place))),
             };
-            search.tell(next.place, came);
+            search.tell(next.place, outcome);
         }
         let once: BTreeSet<_> = refused.iter().collect();
         assert!(!refused.is_empty() && once.len() == refused.len(), "{method:?}: {refused:?}");
@@ -560,8 +562,8 @@ fn play_noisy(std_dev: fn(&Reading) -> f64) -> (usize, Vec<Reading>, Vec<f64>) {
         let mut search = Search::new(space.clone(), Rules::new(Method::Apart, BOUND_US, 30));
         let mut rng = Rng::seed_from_u64(seed);
         while let Some(next) = search.ask(&mut rng) {
-            let came = noisy(&space.values(&next.place), std_dev, &mut rng);
-            search.tell(next.place, Ok(came));
+            let outcome = noisy(&space.values(&next.place), std_dev, &mut rng);
+            search.tell(next.place, Ok(outcome));
         }
         let choice = search.choice().unwrap();
         let truth = server(&space.values(&choice.place));

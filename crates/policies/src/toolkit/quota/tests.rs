@@ -23,7 +23,7 @@ fn run(quota: &mut Quota, latency_ms: u64, best_effort: u32, seconds: u64) {
             latency: Nanos::from_millis(latency_ms),
             queries,
         };
-        quota.note(&Seen {
+        quota.note(&GateObservation {
             now: Nanos::from_millis(100 * look),
             answered: &[answer(0, latency_ms, 10), answer(1, 1, best_effort)],
             waiting: &[0, 1],
@@ -37,8 +37,8 @@ fn run(quota: &mut Quota, latency_ms: u64, best_effort: u32, seconds: u64) {
     }
 }
 
-fn seen(now_ms: u64, waiting: &[u32]) -> Seen<'_> {
-    Seen {
+fn seen(now_ms: u64, waiting: &[u32]) -> GateObservation<'_> {
+    GateObservation {
         now: Nanos::from_millis(now_ms),
         answered: &[],
         waiting,

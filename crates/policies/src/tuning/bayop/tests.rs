@@ -4,8 +4,8 @@ use super::*;
 use crate::search::{Reading, Trial};
 use crate::testing::{alive, lc_spec, machine, observation};
 use lull_control::{
-    AppId, AppSeen, Capabilities, Coalescing, EnergySeen, EnergySource, Knob, LatencySeen, NicId,
-    Setting,
+    AppId, AppObservation, Capabilities, Coalescing, EnergyObservation, EnergySource, Knob,
+    LatencyObservation, NicId, Setting,
 };
 use lull_measure::{Joules, Latency};
 use rand::SeedableRng;
@@ -73,17 +73,17 @@ impl Server {
         let watts = 20.0 + 15.0 * ghz + 400.0 / (delay + 20.0);
         let mut window = Latency::default();
         window.record_many(Nanos::from_secs_f64(tail_ms / 1e3), 1000);
-        let latency = LatencySeen {
+        let latency = LatencyObservation {
             window,
             offered_per_s: self.rate_per_s,
             completed_per_s: self.rate_per_s,
-            ..LatencySeen::default()
+            ..LatencyObservation::default()
         };
-        let app = AppSeen { latency: Ok(latency), ..alive() };
+        let app = AppObservation { latency: Ok(latency), ..alive() };
         let energy = Joules(watts * EPOCH.as_secs_f64());
         let source = EnergySource::Measured("test".to_owned());
         let energy = match self.is_metered {
-            true => Ok(EnergySeen { energy, source }),
+            true => Ok(EnergyObservation { energy, source }),
             false => Err(Missing::because("the meter has failed")),
         };
         let restarted = if self.has_restarted { vec![AppId(0)] } else { Vec::new() };
@@ -144,7 +144,7 @@ fn a_place_that_a_knob_refuses_is_a_trial_without_a_reading() {
         if let Stage::Trying(Trying { search, .. }) = &policy.stage {
             let delay = |place: &Place| search.space().values(place)[0];
             let trials = search.trials().iter();
-            refused = trials.map(|trial| (delay(&trial.place), trial.came.is_err())).collect();
+            refused = trials.map(|trial| (delay(&trial.place), trial.outcome.is_err())).collect();
         }
     }
     assert!(refused.iter().any(|(_, is_refused)| *is_refused), "{refused:?}");
@@ -323,7 +323,7 @@ fn a_search_goes_on_when_a_meter_that_has_failed_answers_again() {
         server.is_metered = false;
         server.run(&mut policy, Nanos::from_secs(20));
         let trials = in_progress(&policy).trials();
-        assert!(trials.iter().all(|trial| trial.came.is_ok()), "{trials:?}");
+        assert!(trials.iter().all(|trial| trial.outcome.is_ok()), "{trials:?}");
         assert_eq!(server.at(), (20.0, 2.0), "the fastest setting stays");
         let reasons: Vec<_> = server.settings.steps().map(|it| it.reason.to_string()).collect();
         assert!(reasons.iter().all(|it| it.contains("the meter has failed")), "{reasons:?}");
@@ -344,7 +344,7 @@ fn a_restart_of_the_app_is_not_held_against_the_setting_of_its_trial() {
         (server.has_restarted, server.worse_ms) = (false, 0.0);
         server.run(&mut policy, Nanos::from_secs(3));
         let trials = in_progress(&policy).trials();
-        let is_warm = |trial: &Trial| trial.came.as_ref().is_ok_and(|it| it.tail_us < 100_000.0);
+        let is_warm = |trial: &Trial| trial.outcome.as_ref().is_ok_and(|it| it.tail_us < 100_000.0);
         assert!(trials.iter().all(is_warm), "{trials:?}");
     }
 }

@@ -19,7 +19,7 @@ impl MachineSimulation {
             None => self.dispatching().waiting.retain(|waiting| *waiting != slot),
         }
         self.apps[app].lost += 1;
-        self.apps[app].outstanding.fall(self.now_ns);
+        self.apps[app].outstanding.decrement(self.now_ns);
         self.send_again(&request.task);
         let dispatching = self.dispatching();
         dispatching.counts.abandoned += 1;

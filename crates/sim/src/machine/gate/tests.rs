@@ -54,11 +54,11 @@ fn a_batch_is_kept_over_round_trips_and_ends_when_used_up_or_idle() {
     assert_eq!(admitted(&mut gate), [0]);
     assert!(gate.answered(0), "one of two is left");
     assert!(gate.offer(0), "the next query of a turn runs at once");
-    assert!(!gate.lapse(0), "not while it is in service");
+    assert!(!gate.end_lease(0), "not while it is in service");
     assert!(!gate.answered(0));
     assert_eq!(admitted(&mut gate), [1]);
     assert!(gate.answered(1));
-    assert!(gate.lapse(1), "its next query does not come");
+    assert!(gate.end_lease(1), "its next query does not come");
     assert_eq!(gate.running, 0);
 }
 
@@ -152,7 +152,7 @@ impl Pair {
         let at = &mut self.at[connection as usize];
         match at {
             At::Client if lapses => {
-                assert_eq!(self.ours.lapse(connection), self.plain.lapse(connection));
+                assert_eq!(self.ours.end_lease(connection), self.plain.end_lease(connection));
             }
             At::Client => {
                 let runs = self.ours.offer(connection);

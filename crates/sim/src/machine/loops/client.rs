@@ -129,13 +129,13 @@ impl CoreTraffic {
 
     /// Takes the next event on the wire.
     #[inline]
-    pub(super) fn come(&mut self, now_ns: u64) -> WireEvent {
+    pub(super) fn take_event(&mut self, now_ns: u64) -> WireEvent {
         match self {
             Self::Open(open) => {
                 open.schedule(now_ns);
                 WireEvent::Request
             }
-            Self::Paired(pair) => pair.come(),
+            Self::Paired(pair) => pair.take_event(),
         }
     }
 
@@ -294,7 +294,7 @@ impl PingPongState {
 
     /// The next frame or acknowledgement reaches the card. No frame of a message overtakes an
     /// acknowledgement.
-    fn come(&mut self) -> WireEvent {
+    fn take_event(&mut self) -> WireEvent {
         self.coming.pop_front();
         if self.unreceived > 0 {
             self.unreceived -= 1;
@@ -480,7 +480,7 @@ mod tests {
         assert_eq!(large.answer(1_000_000), 46, "the window is wider than the reply");
         assert_eq!(large.acknowledged_frames, 15, "as many frames as the server's packets had");
         assert_eq!(large.acknowledgements, 3);
-        let kinds: Vec<_> = (0..4).map(|_| large.come()).collect();
+        let kinds: Vec<_> = (0..4).map(|_| large.take_event()).collect();
         let first = [WireEvent::Acknowledgement; 3];
         assert_eq!((&kinds[..3], kinds[3]), (&first[..], WireEvent::Frame));
         assert_eq!(large.merge(4, 20), (4, 1), "three acknowledgements and a frame");

@@ -216,7 +216,7 @@ impl LoopCore {
     }
 
     fn arrive(&mut self, around: &mut Surroundings<'_>) {
-        let (work, bytes) = match self.client.come(self.now_ns) {
+        let (work, bytes) = match self.client.take_event(self.now_ns) {
             WireEvent::Frame => (0.0, around.card.request_bytes),
             WireEvent::Acknowledgement => (0.0, ACKNOWLEDGEMENT_BYTES),
             WireEvent::Request => {

@@ -3,7 +3,7 @@
 use crate::idle::IdleRule;
 use crate::machine::{Card, CoreTypes, GateModel, MachineModel, Throttle};
 use crate::plant::toolkit;
-use lull_control::admission::Numbers;
+use lull_control::admission::GateLimits;
 use lull_control::dispatcher::Supply;
 use lull_control::{
     AppId, AppSpec, BandwidthControl, CacheControl, Capabilities, Capability, Core, CoreId,
@@ -26,7 +26,7 @@ pub(super) fn describe(
     model: &MachineModel,
     apps: &[AppSpec],
     numbers: &[usize],
-    gates: &[Option<Numbers>],
+    gates: &[Option<GateLimits>],
 ) -> Machine {
     let core = |(id, kind): (u16, usize)| Core {
         id: CoreId(id),
@@ -135,7 +135,7 @@ fn gate_of(
 }
 
 /// Why no gate is a knob, where none is.
-fn why_no_gate(gates: &[Option<Numbers>]) -> &'static str {
+fn why_no_gate(gates: &[Option<GateLimits>]) -> &'static str {
     match gates {
         [] => NO_GATE,
         _ if gates.iter().all(Option::is_none) => GATE_NOT_MANUAL,

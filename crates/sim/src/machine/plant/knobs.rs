@@ -8,10 +8,10 @@ use crate::machine::queue::{
     IDLE, IDLE_WEIGHT, NICE_0_WEIGHT, NORMAL, ThreadScheduling, cores_of, weight_of_nice,
 };
 use crate::plant::toolkit;
-use lull_control::admission::Numbers;
+use lull_control::admission::GateLimits;
 use lull_control::{
-    AppId, Capability, Coalescing, CoreId, CoreSet, DomainId, GateControl, Got, Machine, NicId,
-    Scheduling, Setting, WayMask,
+    AppId, ApplyOutcome, Capability, Coalescing, CoreId, CoreSet, DomainId, GateControl, Machine,
+    NicId, Scheduling, Setting, WayMask,
 };
 use lull_measure::{Hertz, Nanos};
 
@@ -114,19 +114,19 @@ impl MachinePlant {
     }
 
     /// Sets a knob of an app, if that is legal.
-    pub(super) fn set_app(&mut self, wanted: &Setting) -> Got {
+    pub(super) fn set_app(&mut self, wanted: &Setting) -> ApplyOutcome {
         let app = wanted.knob().app().filter(|app| app.index() < self.apps.len());
         let Some(app) = app else {
-            return Got::Refused { why: "the machine has no such app".to_owned() };
+            return ApplyOutcome::Refused { why: "the machine has no such app".to_owned() };
         };
         let number = self.numbers[app.index()];
         if !self.simulation.is_present(number) {
-            return Got::Refused { why: super::absent().to_string() };
+            return ApplyOutcome::Refused { why: super::absent().to_string() };
         }
         let usable = self.simulation.usable_cores();
         let (to, clamped) = match check_setting(wanted, &self.machine, &usable) {
             Ok(checked) => checked,
-            Err(why) => return Got::Refused { why },
+            Err(why) => return ApplyOutcome::Refused { why },
         };
         let already = self.settings_of(app).contains(&to);
         if !already {
@@ -135,7 +135,7 @@ impl MachinePlant {
         toolkit::result_of(to, clamped, already)
     }
 
-    pub(super) fn set_frequency(&mut self, id: DomainId, wanted: Hertz) -> Got {
+    pub(super) fn set_frequency(&mut self, id: DomainId, wanted: Hertz) -> ApplyOutcome {
         let simulation = &mut self.simulation;
         toolkit::set_frequency(&self.machine, id, wanted, |domain, to| {
             let cores = || domain.cores.iter().map(|core| usize::from(core.0));
@@ -145,9 +145,11 @@ impl MachinePlant {
         })
     }
 
-    pub(super) fn set_coalescing(&mut self, id: NicId, wanted: Coalescing) -> Got {
+    pub(super) fn set_coalescing(&mut self, id: NicId, wanted: Coalescing) -> ApplyOutcome {
         let Some(nic) = self.machine.nic(id) else {
-            return Got::Refused { why: format!("there is no network interface {}", id.0) };
+            return ApplyOutcome::Refused {
+                why: format!("there is no network interface {}", id.0),
+            };
         };
         let to = match wanted {
             Coalescing::Adaptive => None,
@@ -166,9 +168,9 @@ impl MachinePlant {
         Some(Setting::Coalescing(NicId(0), coalescing(card.delay)))
     }
 
-    pub(super) fn set_idle_latency(&mut self, wanted: Nanos) -> Got {
+    pub(super) fn set_idle_latency(&mut self, wanted: Nanos) -> ApplyOutcome {
         let Some(to) = self.machine.idle_limit(wanted) else {
-            return Got::Refused { why: "the model gives the cores no choice".to_owned() };
+            return ApplyOutcome::Refused { why: "the model gives the cores no choice".to_owned() };
         };
         let already = self.simulation.idle_latency() == Some(to);
         self.simulation.limit_idle(to);
@@ -182,28 +184,28 @@ impl MachinePlant {
         self.simulation.idle_latency().map(Setting::IdleLatency)
     }
 
-    pub(super) fn set_gate(&mut self, app: AppId, wanted: &Setting) -> Got {
+    pub(super) fn set_gate(&mut self, app: AppId, wanted: &Setting) -> ApplyOutcome {
         let number = self.gate_number(app);
         let before = number.and_then(|number| self.gates[number]);
         let (Some(gate), Some(number), Some(before)) = (self.machine.gate(app), number, before)
         else {
-            return Got::Refused { why: format!("app {} has no gate of its own", app.0) };
+            return ApplyOutcome::Refused { why: format!("app {} has no gate of its own", app.0) };
         };
         let now = match *wanted {
-            Setting::GateCap(_, cap) => Numbers { cap, ..before },
-            Setting::GateBatch(_, batch) => Numbers { batch, ..before },
-            Setting::GateDelay(_, delay) => Numbers { delay, ..before },
+            Setting::GateCap(_, cap) => GateLimits { cap, ..before },
+            Setting::GateBatch(_, batch) => GateLimits { batch, ..before },
+            Setting::GateDelay(_, delay) => GateLimits { delay, ..before },
             _ => before,
         };
         if now == before {
-            return Got::Already;
+            return ApplyOutcome::Already;
         }
         if let Err(why) = gate.check(wanted) {
-            return Got::Refused { why };
+            return ApplyOutcome::Refused { why };
         }
         self.simulation.set_numbers(number, now);
         self.gates[number] = Some(now);
-        Got::Done
+        ApplyOutcome::Done
     }
 
     /// The number of the gate that an app is behind.
@@ -215,10 +217,10 @@ impl MachinePlant {
     }
 
     /// Settings of these numbers of the gates.
-    pub(super) fn gate_settings(&self, numbers: &[Option<Numbers>]) -> Vec<Setting> {
+    pub(super) fn gate_settings(&self, numbers: &[Option<GateLimits>]) -> Vec<Setting> {
         let of = |gate: &GateControl| {
             let app = gate.app;
-            let Numbers { cap, batch, delay } = numbers[self.gate_number(app)?]?;
+            let GateLimits { cap, batch, delay } = numbers[self.gate_number(app)?]?;
             Some([
                 Setting::GateCap(app, cap),
                 Setting::GateBatch(app, batch),

@@ -6,8 +6,8 @@ use crate::machine::{MachineSimulation, Work};
 use crate::plant::toolkit;
 use crate::vector::VectorTotals;
 use lull_control::{
-    AppId, AppSeen, CoreSeen, EnergySeen, EnergySource, LatencySeen, Observation, Progress,
-    ProgressSource, Quantiles, Readings,
+    AppId, AppObservation, CoreObservation, EnergyObservation, EnergySource, LatencyObservation,
+    Observation, Progress, ProgressSource, Quantiles, Readings,
 };
 use lull_measure::catalogue::{
     CACHE_OCCUPANCY, CONTEXT_SWITCHES, CPU, CYCLES, INSTRUCTIONS, LLC_MISSES, MEMORY_BANDWIDTH,
@@ -64,17 +64,22 @@ impl MachineSnapshot {
 
 impl MachineSimulation {
     /// Takes the latencies of an app since the last observation.
-    fn take_latency(&mut self, app: usize, counted: &AppCounters, epoch: Nanos) -> LatencySeen {
+    fn take_latency(
+        &mut self,
+        app: usize,
+        counted: &AppCounters,
+        epoch: Nanos,
+    ) -> LatencyObservation {
         let per_s = |count: u64| count as f64 / epoch.as_secs_f64();
         let oldest = self.oldest_ns(app);
-        LatencySeen {
+        LatencyObservation {
             window: std::mem::take(&mut self.apps[app].window),
             offered_per_s: per_s(counted.arrived),
             completed_per_s: per_s(counted.answered),
             errors_per_s: 0.0,
             outstanding: u64::from(self.apps[app].outstanding.value()),
             oldest: oldest.map(|arrived_ns| Nanos(self.now_ns - arrived_ns)),
-            ..LatencySeen::default()
+            ..LatencyObservation::default()
         }
     }
 }
@@ -117,11 +122,11 @@ impl MachinePlant {
         Ok(counted as f64 / epoch.as_secs_f64())
     }
 
-    fn energy_since(&self, before: &MachineSnapshot) -> Gauge<EnergySeen> {
+    fn energy_since(&self, before: &MachineSnapshot) -> Gauge<EnergyObservation> {
         if self.simulation.hardware.power.is_none() {
             return Err(Missing::because("the model gives no power"));
         }
-        Ok(EnergySeen {
+        Ok(EnergyObservation {
             energy: self.snapshot.energy - before.energy,
             source: EnergySource::Measured("the simulated machine's meter".to_owned()),
         })
@@ -154,18 +159,22 @@ impl MachinePlant {
         toolkit::share(part_ns, self.snapshot.time - before.time)
     }
 
-    fn core_observation(&self, core: usize, before: &MachineSnapshot) -> CoreSeen {
+    fn core_observation(&self, core: usize, before: &MachineSnapshot) -> CoreObservation {
         let (now, then) = (self.snapshot.cores[core], before.cores[core]);
         let supply = &self.simulation.cores[core].supply;
         let utilisation = self.share(before, now.busy_ns - then.busy_ns);
         let frequency = Ok(supply.frequency);
         if !self.simulation.hardware.sleeps() {
             let no_states = Missing::because("the model gives the cores no idle states");
-            return CoreSeen { utilisation, frequency, ..CoreSeen::unknown(&no_states) };
+            return CoreObservation {
+                utilisation,
+                frequency,
+                ..CoreObservation::unknown(&no_states)
+            };
         }
         let sleeps = supply.counts.intervals.get(then.sleeps..).unwrap_or_default();
         let part = |now: Nanos, then: Nanos| self.share(before, u128::from((now - then).0));
-        CoreSeen {
+        CoreObservation {
             utilisation,
             idle_residency: part(now.idle, then.idle),
             deep_idle_residency: part(now.deepest, then.deepest),
@@ -203,17 +212,20 @@ impl MachinePlant {
         ids.filter_map(is_restarted).collect()
     }
 
-    fn app_observation(&mut self, app: usize, before: &MachineSnapshot) -> AppSeen {
+    fn app_observation(&mut self, app: usize, before: &MachineSnapshot) -> AppObservation {
         let number = self.numbers[app];
         let counted = self.snapshot.apps[number].since(&before.apps[number]);
         self.presence[app] = Nanos(counted.present_ns as u64);
         if !self.simulation.is_present(number) {
-            return AppSeen::unknown(&absent());
+            return AppObservation::unknown(&absent());
         }
         // The rates of an app that arrived within the epoch refer to its own time.
         let epoch = self.presence[app];
         if epoch == Nanos::ZERO {
-            return AppSeen { alive: true, ..AppSeen::unknown(&toolkit::no_length()) };
+            return AppObservation {
+                alive: true,
+                ..AppObservation::unknown(&toolkit::no_length())
+            };
         }
         let readings = self.readings(number, &counted, epoch);
         let critical = self.apps[app].is_latency_critical();
@@ -225,7 +237,7 @@ impl MachinePlant {
             _ => counted.work_ns / 1e9 / epoch.as_secs_f64(),
         };
         let of_app = |thread: &&super::super::queue::Thread| thread.app == number;
-        AppSeen {
+        AppObservation {
             alive: true,
             readings,
             threads: Ok(self.simulation.threads.iter().filter(of_app).count() as u32),

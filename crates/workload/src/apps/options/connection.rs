@@ -23,12 +23,12 @@ pub(super) struct Connection {
 struct Input {
     lines: LineReader,
     /// When the buffered bytes were read: the arrival of the requests in them.
-    came: Nanos,
+    arrived: Nanos,
 }
 
 /// Result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum ReadOutcome {
     /// Bytes were read; there may be whole lines.
     Something,
     /// The client has closed the connection.
@@ -39,18 +39,18 @@ impl Connection {
     pub(super) fn new(number: usize, stream: TcpStream) -> Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        let input = Input { lines: LineReader::new(MAX_LINE_BYTES), came: Nanos::ZERO };
+        let input = Input { lines: LineReader::new(MAX_LINE_BYTES), arrived: Nanos::ZERO };
         Ok(Self { number, stream, input: Mutex::new(input) })
     }
 
     /// Reads the available bytes. All lines read before must have been taken.
-    pub(super) fn read(&self) -> Heard {
+    pub(super) fn read(&self) -> ReadOutcome {
         let mut input = self.lock();
         match input.lines.fill(&mut Unbuffered(&self.stream)) {
-            Ok(Fill::End) | Err(_) => Heard::End,
+            Ok(Fill::End) | Err(_) => ReadOutcome::End,
             Ok(_) => {
-                input.came = clock::now();
-                Heard::Something
+                input.arrived = clock::now();
+                ReadOutcome::Something
             }
         }
     }
@@ -58,9 +58,9 @@ impl Connection {
     /// Returns the next complete request line with its arrival.
     pub(super) fn next_line(&self) -> Option<(std::result::Result<String, LineTooLong>, Nanos)> {
         let mut input = self.lock();
-        let came = input.came;
+        let arrived = input.arrived;
         let line = input.lines.next_line()?;
-        Some((line.map(|bytes| String::from_utf8_lossy(bytes).into_owned()), came))
+        Some((line.map(|bytes| String::from_utf8_lossy(bytes).into_owned()), arrived))
     }
 
     /// Writes a reply. A client whose receive buffer cannot take these few bytes has

@@ -4,7 +4,7 @@
 //! connection with a request in the queue or at work is not read from, so that
 //! replies keep their order and a client cannot fill the server's memory.
 
-use super::connection::{Connection, Heard};
+use super::connection::{Connection, ReadOutcome};
 use super::queue::Queue;
 use super::{AsianCall, DEFAULT_PORT, RequestError, estimate};
 use crate::clock;
@@ -105,7 +105,7 @@ impl fmt::Display for ServerReport {
 
 /// Runs on the worker around each request, from before its start to after its end:
 /// this is where a dispatcher puts requests on cores.
-pub trait Around: Sync {
+pub trait RequestHook: Sync {
     /// Runs `work`, once, for a request that arrived `age` ago. It may wait first.
     fn around(&self, age: Nanos, work: &mut dyn FnMut());
 }
@@ -113,7 +113,7 @@ pub trait Around: Sync {
 /// Runs requests at once, without a dispatcher.
 struct Undispatched;
 
-impl Around for Undispatched {
+impl RequestHook for Undispatched {
     fn around(&self, _: Nanos, work: &mut dyn FnMut()) {
         work();
     }
@@ -169,7 +169,7 @@ impl Server {
     pub fn run_around(
         self,
         stop: &AtomicBool,
-        around: &dyn Around,
+        around: &dyn RequestHook,
     ) -> Result<ServerReport, ServerError> {
         let shared = Shared {
             around,
@@ -294,12 +294,12 @@ impl Table {
 struct Job {
     connection: Arc<Connection>,
     call: AsianCall,
-    came: Nanos,
+    arrived: Nanos,
 }
 
 /// State that acceptor and workers share.
 struct Shared<'a> {
-    around: &'a dyn Around,
+    around: &'a dyn RequestHook,
     queue: Queue<Job>,
     poller: Poller,
     max_path_steps: u64,
@@ -320,14 +320,14 @@ impl Shared<'_> {
     fn handle_ready(&self, table: &mut Table, number: usize) {
         let Some(connection) = table.slots.get(number).cloned().flatten() else { return };
         match connection.read() {
-            Heard::Something => self.go_on(&connection),
-            Heard::End => table.remove(number),
+            ReadOutcome::Something => self.go_on(&connection),
+            ReadOutcome::End => table.remove(number),
         }
     }
 
     /// Queues the connection's next request, or waits for one.
     fn go_on(&self, connection: &Arc<Connection>) {
-        while let Some((line, came)) = connection.next_line() {
+        while let Some((line, arrived)) = connection.next_line() {
             let call = match line {
                 Ok(line) => self.read(&line),
                 Err(too_long) => {
@@ -339,7 +339,7 @@ impl Shared<'_> {
             match call {
                 Err(error) => self.refuse_line(connection, &error.to_string()),
                 Ok(call) => {
-                    match self.queue.push(Job { connection: connection.clone(), call, came }) {
+                    match self.queue.push(Job { connection: connection.clone(), call, arrived }) {
                         Ok(()) => return,
                         Err(job) => {
                             self.counts.refused.fetch_add(1, Ordering::Relaxed);
@@ -374,14 +374,14 @@ impl Shared<'_> {
     fn work(&self, stop: &AtomicBool) -> (Latency, Latency) {
         let (mut service, mut queueing) = (Latency::default(), Latency::default());
         while let Some(job) = self.queue.pop() {
-            let (mut priced, mut start, mut end) = (None, job.came, job.came);
-            let age = clock::now().saturating_sub(job.came);
+            let (mut priced, mut start, mut end) = (None, job.arrived, job.arrived);
+            let age = clock::now().saturating_sub(job.arrived);
             self.around.around(age, &mut || {
                 start = clock::now();
                 priced = estimate(&job.call, || !stop.load(Ordering::Relaxed));
                 end = clock::now();
             });
-            let (took, waited) = (end.saturating_sub(start), start.saturating_sub(job.came));
+            let (took, waited) = (end.saturating_sub(start), start.saturating_sub(job.arrived));
             let Some(estimate) = priced else {
                 self.abandon(&job);
                 continue;

@@ -189,8 +189,9 @@ impl<'p> Parser<'p> {
         let word = self.word();
         let exponent: Option<f64> = word.parse().ok();
         let exponent = exponent.filter(|exponent| *exponent > 0.0 && *exponent <= 1000.0);
-        let exponent =
-            exponent.ok_or_else(|| format!("`{word}` is no exponent above 0 and up to 1000"))?;
+        let exponent = exponent.ok_or_else(|| {
+            format!("`{word}` is not an exponent: write a number above 0, at most 1000")
+        })?;
         self.require(')')?;
         Ok(Expression::Zipfian(low, high, exponent))
     }

@@ -6,7 +6,7 @@ use lull_agent::profile::{ProfiledLoad, objective_text};
 use lull_agent::sweep::analysis::{KnobEffect, SettingSummary};
 use lull_agent::sweep::rows::columns;
 use lull_agent::sweep::{Measured, Sweep, SweepTrial};
-use lull_lab::figure::{Axis, Figure, Look, Point, svg};
+use lull_lab::figure::{Axis, CurveStyle, Figure, Point, svg};
 use lull_lab::parquet_table::{Column, Kind, ParquetTable, TableValue};
 use lull_measure::statistics::Estimate;
 use lull_measure::{Nanos, Percentile};
@@ -210,8 +210,8 @@ impl Swept {
         let (of_tail, of_watts) =
             (|it: &SettingSummary| it.tail_us, |it: &SettingSummary| it.watts);
         let front = Figure::new(title.clone(), Axis::log(tail.clone()), watts())
-            .with_curve("settings", Look::Points, points(settings.iter(), of_tail, of_watts))
-            .with_curve("front", Look::Line, points(on_front(&settings), of_tail, of_watts));
+            .with_curve("settings", CurveStyle::Points, points(settings.iter(), of_tail, of_watts))
+            .with_curve("front", CurveStyle::Line, points(on_front(&settings), of_tail, of_watts));
         let mut figures = vec![front];
         if settings.iter().all(|it| it.progress_per_s.is_some()) {
             let of_progress = |it: &SettingSummary| it.progress_per_s.unwrap_or(it.completed_per_s);
@@ -219,10 +219,14 @@ impl Swept {
                 let progress = Axis::linear("best-effort progress (1/s)");
                 // The projection of a front of three is not a line.
                 let figure = Figure::new(title.clone(), axis, progress)
-                    .with_curve("settings", Look::Points, points(settings.iter(), of, of_progress))
+                    .with_curve(
+                        "settings",
+                        CurveStyle::Points,
+                        points(settings.iter(), of, of_progress),
+                    )
                     .with_curve(
                         "front",
-                        Look::Points,
+                        CurveStyle::Points,
                         points(on_front(&settings), of, of_progress),
                     );
                 figures.push(figure);

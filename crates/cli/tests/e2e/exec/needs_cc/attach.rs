@@ -214,8 +214,8 @@ fn a_page_that_others_may_write_to_is_not_used() {
     let spoil = |scene: &Scene| {
         std::fs::set_permissions(page(scene), PermissionsExt::from_mode(0o660)).unwrap();
     };
-    let said = "lull: LULL_PAGE is neither sealed memory nor a file of root or this user";
-    runs_without(spoil, said, "can be written by other users (mode 660)");
+    let message = "lull: LULL_PAGE is neither sealed memory nor a file of root or this user";
+    runs_without(spoil, message, "can be written by other users (mode 660)");
 }
 
 #[test]
@@ -225,8 +225,8 @@ fn a_page_of_another_version_is_not_used() {
         let file = File::options().write(true).open(page(scene)).unwrap();
         file.write_all_at(&5_u32.to_ne_bytes(), 8).unwrap();
     };
-    let said = "lull: LULL_PAGE is not a page of this version";
-    runs_without(spoil, said, "its layout is version 5, not");
+    let message = "lull: LULL_PAGE is not a page of this version";
+    runs_without(spoil, message, "its layout is version 5, not");
 }
 
 #[test]

@@ -16,15 +16,15 @@ fn queries_of_a_static_server_are_seen_by_the_kernel() {
     let server = Server::start(&scene, &[], &[&program, &port.to_string(), "-1"], port);
     // Queries before the listening socket is found are not observed.
     let begun = Instant::now();
-    let mut asked = 0;
+    let mut parks = 0;
     while begun.elapsed() < Duration::from_secs(3) {
         load(server.port, 4, 20);
         // The login also counts as a query.
-        asked += 4 * 21;
+        parks += 4 * 21;
     }
     let seen = server.seen();
     let queries = seen["queries"].as_u64().unwrap();
-    assert!((1..=asked).contains(&queries), "{asked}: {seen}");
+    assert!((1..=parks).contains(&queries), "{parks}: {seen}");
     assert_eq!(seen["mode"], "ebpf");
     let [p50, p99] = ["p50_seconds", "p99_seconds"].map(|at| seen["latency"][at].as_f64().unwrap());
     assert!(0.0 < p50 && p50 <= p99, "{seen}");

@@ -122,7 +122,7 @@ fn a_child_and_a_program_that_is_executed_have_the_servers_signals() {
 }
 
 #[test]
-fn random_bytes_in_the_page_send_no_signal_to_anybody_else() {
+fn random_bytes_in_the_page_send_no_signal_to_another_process() {
     for (seed, mode) in MODES.into_iter().enumerate() {
         let scene = Scene::new();
         let server = by_signal(&scene, mode);

@@ -269,8 +269,8 @@ fn a_run_keeps_areas_that_a_reload_changes_and_its_policy_leaves_the_cores_of_th
     reload(&area_of_web("65000"), CLASS_WEB).refused(1, beyond);
     reload("", "").refused(1, "restart it to take it over");
     assert_eq!(on(pid, &first), 1, "a refused config has moved it");
-    let said = reload(&area_of_web(&last), CLASS_WEB).well().out;
-    assert!(said.contains("reloaded: app[0].area"), "{said}");
+    let printed = reload(&area_of_web(&last), CLASS_WEB).well().out;
+    assert!(printed.contains("reloaded: app[0].area"), "{printed}");
     session.query("do 1");
     agent.wait_for("its thread on the last core", || (on(pid, &first), on(pid, &last)) == (0, 1));
     let record = Record::open(&scene.records()[0]);
@@ -317,8 +317,8 @@ fn a_run_lets_qos_wc_divide_the_cores_between_classes_and_gives_them_back() {
     std::fs::write(&config, text.replace(&areas, &area_with_objective("40ms"))).unwrap();
     let state = scene.path("state");
     let reload = scene.run(&["reload".as_ref(), "--state".as_ref(), state.as_os_str()]);
-    let said = reload.well().out;
-    assert!(said.contains("reloaded: app[0].area"), "{said}");
+    let printed = reload.well().out;
+    assert!(printed.contains("reloaded: app[0].area"), "{printed}");
     agent.wait_for("a thread in each area again", || in_areas(&mut sessions));
     let record = Record::open(&scene.records()[0]);
     agent.wait_for("both in the journal", || record.events("areas_changed").len() >= 2);

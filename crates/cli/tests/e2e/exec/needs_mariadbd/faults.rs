@@ -43,11 +43,11 @@ fn workers_that_rest_are_called_and_every_query_is_counted() {
     let database = Database::start(&scene, &["--mode", "epoll", "--delay", "2ms"]);
     let many = "select 1;".repeat(99) + "show session status like 'Questions'";
     let clients: Vec<Child> = (0..4).map(|_| database.client(&many)).collect();
-    let said: Vec<String> = clients.into_iter().map(ended).collect();
+    let printed: Vec<String> = clients.into_iter().map(ended).collect();
     let seen = database.server.seen();
     let gated = of_class(&seen, "gated");
-    for said in said {
-        let questions: u64 = said.split_whitespace().last().unwrap().parse().unwrap();
+    for printed in printed {
+        let questions: u64 = printed.split_whitespace().last().unwrap().parse().unwrap();
         assert!(questions >= 100 && gated.contains(&questions), "{questions}: {seen}");
     }
     // A worker whose next query has already arrived does not rest before it.

@@ -49,6 +49,8 @@ fn an_operator_bypasses_the_gate_with_and_without_an_agent_and_after_a_kill() {
     clients.into_iter().for_each(|client| assert_eq!(ended(client).trim(), "0"));
     let seen = agent.interrupt().well().json();
     assert!(seen["gate"]["let_go_when_it_opened"].as_u64() >= Some(2), "{seen}");
-    let said = scene.run(&["gate", "status", "page/"]).well().out;
-    assert!(said.contains("bypassed by the operator since") && said.contains("none is attached"));
+    let printed = scene.run(&["gate", "status", "page/"]).well().out;
+    assert!(
+        printed.contains("bypassed by the operator since") && printed.contains("none is attached")
+    );
 }

@@ -42,12 +42,12 @@ fn connections_with_tls_wait_at_the_gate_and_every_query_is_counted() {
         let many = "show session status like 'Ssl_cipher'".to_owned()
             + &"; select 1".repeat(60)
             + "; show session status like 'Questions'";
-        let said = ended(database.client_over_tls(&many));
-        let cipher = said.lines().next().unwrap().split_whitespace().nth(1);
+        let printed = ended(database.client_over_tls(&many));
+        let cipher = printed.lines().next().unwrap().split_whitespace().nth(1);
         let is_cipher = |name: &str| name.contains("AES") || name.contains("CHACHA");
         assert!(cipher.is_some_and(is_cipher), "{printed}");
         ended(holder);
-        let questions: u64 = said.split_whitespace().last().unwrap().parse().unwrap();
+        let questions: u64 = printed.split_whitespace().last().unwrap().parse().unwrap();
         let seen = database.server.seen();
         let all = seen["by_connection"].as_array().unwrap();
         let its_own = |one: &&Value| one["queries"] == questions && one["class"] == "gated";

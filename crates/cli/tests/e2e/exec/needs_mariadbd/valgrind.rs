@@ -8,10 +8,10 @@ mod needs_valgrind {
     /// Returns valgrind's findings with the library among the callers. MariaDB and its
     /// libraries have findings of their own, which this test ignores.
     fn of_ours(scene: &Scene) -> Vec<String> {
-        let said = logs(scene, "valgrind-");
-        assert!(!said.is_empty(), "valgrind has written no log");
+        let printed = logs(scene, "valgrind-");
+        assert!(!printed.is_empty(), "valgrind has written no log");
         // Lines that contain only the process number separate findings.
-        let findings = said.iter().flat_map(|log| {
+        let findings = printed.iter().flat_map(|log| {
             log.split("== \n").filter(|finding| finding.contains("liblull_preload"))
         });
         findings.map(str::to_owned).collect()

@@ -22,8 +22,8 @@ fn memcached_is_watched_under_tls() {
         let commands = b"set a 0 0 1\r\nx\r\nget a\r\nquit\r\n";
         client.stdin.take().unwrap().write_all(commands).unwrap();
         let output = client.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains("VALUE a 0 1"), "{said}");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(printed.contains("VALUE a 0 1"), "{printed}");
     }
     let seen = server.seen();
     assert!(seen["queries"].as_u64().unwrap() >= 4, "{seen}");

@@ -25,9 +25,9 @@ fn copies_cursors_notifications_and_prepared_transactions_pass_a_gate_of_one() {
     wait_for("the crowd", || gate(&scene, &database)["workers"].as_u64() >= Some(4));
     let script = scene.write("script.sql", SCRIPT);
     let output = database.psql().arg("-f").arg(script).output().unwrap();
-    let said = text(&output);
-    assert_eq!(said.lines().last(), Some("3"), "{said}");
-    assert!(said.contains("Asynchronous notification \"c\" with payload \"news\""), "{said}");
+    let printed = text(&output);
+    assert_eq!(printed.lines().last(), Some("3"), "{printed}");
+    assert!(printed.contains("Asynchronous notification \"c\" with payload \"news\""), "{printed}");
     let refused = String::from_utf8_lossy(&output.stderr);
     assert!(refused.contains("invalid input syntax"), "{refused}");
     let pipeline = "\\startpipeline\nselect 1;\nselect 2;\n\\endpipeline\n";

@@ -26,8 +26,8 @@ fn commands_under_tls_are_counted_also_in_resumed_sessions_and_none_waits() {
         let mut client = client.stderr(Stdio::null()).spawn().unwrap();
         client.stdin.take().unwrap().write_all(b"PING\r\nQUIT\r\n").unwrap();
         let output = client.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains("+PONG") && said.contains(state), "{option}: {said}");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(printed.contains("+PONG") && printed.contains(state), "{option}: {printed}");
     }
     let seen = server.seen();
     // The flights of handshakes are counted, too.

@@ -124,10 +124,10 @@ fn figure(title: &str, marks: Marks) -> Figure {
     let y = Axis::linear("time-slice").between(0.5, TIME_SLICES as f64 + 0.5).ticks(times);
     // The markers are a circle, a square, a triangle and a cross in turn.
     Figure::new(title, Axis::names("", APPS.map(|app| app.name)), y)
-        .with_curve("tick", Look::Points, marks.ticks)
-        .with_curve("waste", Look::Points, marks.waste)
-        .with_curve("triangle", Look::Points, marks.triangles)
-        .with_curve("cross", Look::Points, marks.crosses)
+        .with_curve("tick", CurveStyle::Points, marks.ticks)
+        .with_curve("waste", CurveStyle::Points, marks.waste)
+        .with_curve("triangle", CurveStyle::Points, marks.triangles)
+        .with_curve("cross", CurveStyle::Points, marks.crosses)
 }
 
 #[cfg(test)]

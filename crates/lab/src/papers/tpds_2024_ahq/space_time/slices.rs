@@ -53,5 +53,6 @@ fn figure(title: &str, scene: &Scene, strategy: &Strategy, seed: u64) -> Result<
     let axes = Figure::new(title, x.between(0.0, TIME_SLICES as f64 + 1.0), y);
     let names = scene.model.app.iter().map(|app| app.name.as_str());
     let curves = names.zip(of_apps).chain([("waste", waste)]);
-    Ok(curves.fold(axes, |figure, (name, points)| figure.with_curve(name, Look::Points, points)))
+    Ok(curves
+        .fold(axes, |figure, (name, points)| figure.with_curve(name, CurveStyle::Points, points)))
 }

@@ -85,7 +85,7 @@ impl Plain {
     }
 
     /// The lease of a turn is over: it ends unless a query of it is in service.
-    pub(super) fn lapse(&mut self, connection: u32) -> bool {
+    pub(super) fn end_lease(&mut self, connection: u32) -> bool {
         let place = self.places[connection as usize];
         let idle = place.turn.is_some() && !place.served;
         if idle {

@@ -114,7 +114,7 @@ pub(super) fn answer(login: &Login, payload: &[u8], sequence: u8) -> Result<Step
         }
         [MORE_DATA, FULL] => Err(ProtocolError::unsupported(
             Mysql::PROTOCOL,
-            "the server wants the password itself, which needs TLS: write `?tls` behind the \
+            "the server requires the password itself, which needs TLS: write `?tls` behind the \
              database, connect over its unix socket, or let another client log in to this account \
              first, so that the server remembers it",
         )),

@@ -62,18 +62,24 @@ impl Authentication {
             11 => self.continue_scram(login, rest).ok_or_else(unexpected).map(Some),
             12 => match self.server_signature {
                 Some(wanted) if server_final(rest).as_deref() == Some(&wanted[..]) => Ok(None),
-                _ => refuse("the server does not know the password that it checks"),
+                _ => refuse(
+                    "the server did not prove that it knows the password: check which server \
+                     listens there",
+                ),
             },
             _ => refuse(&format!(
-                "the server wants a login of kind {code}; trust, password, md5 and scram-sha-256 \
-                 are supported"
+                "the server requires a login of kind {code}; trust, password, md5 and \
+                 scram-sha-256 are supported"
             )),
         }
     }
 
     fn begin_scram(&mut self, login: &Login) -> Answer {
         if !login.password.is_ascii() {
-            return refuse("SCRAM with a password beyond ASCII is not supported");
+            return refuse(
+                "SCRAM with a password beyond ASCII is not supported: choose one of ASCII \
+                 characters",
+            );
         }
         self.nonce = fresh_nonce();
         let first = format!("n,,n=,r={}", self.nonce);

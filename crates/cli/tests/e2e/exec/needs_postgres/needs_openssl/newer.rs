@@ -22,8 +22,8 @@ fn ask_by_direct_tls(database: &Database, installed: &Path) {
     psql.env("PGSSLMODE", "require").env("PGSSLNEGOTIATION", "direct");
     let which = "select ssl, version from pg_stat_ssl where pid = pg_backend_pid()";
     psql.args(["-c", which]).args(["-c", "select 7"].repeat(4));
-    let said = text(&psql.output().unwrap());
-    assert_eq!(said.trim(), "t|TLSv1.3\n7\n7\n7\n7");
+    let printed = text(&psql.output().unwrap());
+    assert_eq!(printed.trim(), "t|TLSv1.3\n7\n7\n7\n7");
 }
 
 #[test]

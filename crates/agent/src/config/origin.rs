@@ -7,7 +7,7 @@ use std::path::{Component, PathBuf};
 
 /// How an app comes under the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Where {
+pub enum AppOrigin {
     /// Started by the agent.
     Start(Vec<String>),
     /// A running process and its descendants.
@@ -44,7 +44,7 @@ pub struct PodsAs {
 
 /// The app of a template that an app is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SlotOf {
+pub struct TemplateSlot {
     /// The number of the template.
     pub template: usize,
     /// The number of the app among those of the template, from 0.
@@ -75,7 +75,7 @@ impl MatchSection {
     }
 }
 
-impl Where {
+impl AppOrigin {
     /// Checks the patterns by which an app is found.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use lull_control::AppId;
 use std::collections::BTreeMap;
 
 /// The pods that are apps.
-pub(super) struct Berthed {
+pub(super) struct PodApps {
     frontend: Frontend,
     /// The pods that queries of apps refer to.
     subjects: BTreeMap<AppId, Subject>,
@@ -17,7 +17,7 @@ pub(super) struct Berthed {
     pods: BTreeMap<String, PodIdentity>,
 }
 
-impl Berthed {
+impl PodApps {
     /// No pod is an app yet.
     pub(super) fn new(frontend: Frontend, config: &Config) -> Self {
         let is_queried = |app: &AppSection| {
