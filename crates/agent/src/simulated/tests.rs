@@ -150,7 +150,11 @@ fn what_the_simulated_gate_lacks_is_listed_by_key() {
         ("gate.exempt_ports = [3307]", "app[0].gate.exempt_ports", "is left out: all simulated"),
         ("gate.bypass = [{ user = \"a\" }]", "app[0].gate.bypass", "is left out: all simulated"),
         ("threads = 2", "app[0].threads", "a worker for each connection"),
-        ("client_class = [{ name = \"a\" }]", "app[0].client_class", "say how many of them"),
+        (
+            "client_class = [{ name = \"a\" }]",
+            "app[0].client_class",
+            "give the clients of each class",
+        ),
     ] {
         listed(&replaced("concurrency = 4", &format!("concurrency = 4\n{keys}")), key, why);
     }
