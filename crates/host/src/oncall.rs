@@ -306,11 +306,17 @@ impl Runtime {
         classes::read(&self.page).iter().position(|class| class.name == name)
     }
 
-    /// Returns the age of each transaction with a pending query, at the gate or in service.
+    /// Returns the age of each transaction with a pending query, at the gate or in service. A query
+    /// that waits unread, as in a pool of threads, is pending since it began to wait.
     pub fn transactions_under_way(&self) -> Vec<Nanos> {
-        let now_ns = now().0;
+        let (now_ns, gate) = (now().0, self.page.gate());
         let open = self.page.records().filter(|(_, record)| record.pid() != 0);
-        let begun = open.filter_map(|(_, record)| record.transaction_since_ns());
+        let waits_since = |id| {
+            let seat = gate.seat(id).filter(|seat| seat.is_waiting());
+            seat.map(Seat::waiting_since_ns)
+        };
+        let begun = open
+            .filter_map(|(id, record)| record.transaction_since_ns().or_else(|| waits_since(id)));
         begun.map(|since_ns| Nanos(now_ns.saturating_sub(since_ns))).collect()
     }
 

@@ -211,14 +211,18 @@ impl<'a> Gate<'a> {
         self.pump(now_ns, wake);
     }
 
+    /// Whether idle workers rest now: in mode epoll, while the gate is closed.
+    pub fn has_rests(&self, now_ns: u64) -> bool {
+        self.control.mode() == Mode::Epoll && self.control.is_closed(now_ns)
+    }
+
     /// Makes a worker rest that has nothing to do, in mode epoll. Returns `false` if it must
     /// wait for its client instead. The caller then arranges for [`Gate::query_arrived`] to be
     /// called, and [sleeps](Self::sleep).
     pub fn rest(&self, id: Id, now_ns: u64) -> bool {
         let Some(seat) = self.seat(id) else { return false };
-        let is_called = self.control.mode() == Mode::Epoll && self.control.is_closed(now_ns);
         // A worker that holds a slot is in a transaction, whose next query must not wait.
-        let may_rest = is_called && !seat.is_admitted();
+        let may_rest = self.has_rests(now_ns) && !seat.is_admitted();
         if may_rest {
             seat.rest();
         }

@@ -249,16 +249,21 @@ fn claim(page: &Page, fd: c_int, ends: &Ends) -> Option<Id> {
 
 /// Notes that `accept` returned this descriptor.
 pub(crate) fn accepted(fd: c_int) {
-    if page::get().is_some() {
+    if let Some(page) = page::get() {
         // A descriptor that was closed unseen may have had the number before.
         release(descriptors::set(fd, Descriptor::Accepted));
+        if !descriptors::is_accepted(fd) {
+            // Its number is beyond the table.
+            page.header().count_turned_away();
+        }
     }
 }
 
 /// Notes that a descriptor is about to be closed, or to be replaced.
 pub(crate) fn closing(fd: c_int) {
     let what = descriptors::get(fd);
-    if what != Descriptor::Foreign {
+    // A child of `vfork` has the memory of this process, and descriptors of its own.
+    if what != Descriptor::Foreign && process::is_own_memory() {
         end_last_reply(fd, what);
         release(descriptors::set(fd, Descriptor::Foreign));
     }

@@ -90,7 +90,8 @@ impl Connection {
         }
         let (gate, parking) = (self.page.gate(), self.parking());
         let now_ns = clock::now_ns();
-        if !service::is_running() || !gate.rest(self.id, now_ns) {
+        // The thread that calls workers is started only where workers rest.
+        if !gate.has_rests(now_ns) || !service::is_running() || !gate.rest(self.id, now_ns) {
             return RestEnd::NotRested;
         }
         // A query that ends the rest arrives after this.

@@ -26,6 +26,12 @@ fn look_up_pid() -> u32 {
     pid
 }
 
+/// Whether this is the process whose number [`pid`] returns: a child of `vfork` is not.
+pub(crate) fn is_own_memory() -> bool {
+    // SAFETY: `getpid` has no conditions.
+    unsafe { libc::getpid() }.cast_unsigned() == pid()
+}
+
 /// Returns the number of this thread.
 pub(crate) fn tid() -> u32 {
     TID.with(|known| {

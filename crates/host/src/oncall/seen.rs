@@ -285,6 +285,7 @@ impl Statistics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::monotonic as now;
     use crate::oncall::{Rules, Runtime};
     use crate::testing::NoWake;
     use lull_oncall::{Mode, Settings};
@@ -319,6 +320,23 @@ mod tests {
         let counts: Vec<u64> = by_connection.iter().map(|one| one.latency.count()).collect();
         assert_eq!(counts, [0, 1]);
         assert_eq!(by_connection[1].queries, 2);
+    }
+
+    #[test]
+    fn a_query_that_waits_unread_is_under_way() {
+        let settings = Settings { mode: Mode::Post, cap: 1, ..Settings::default() };
+        let runtime = Runtime::start(&settings, &Rules::default()).unwrap();
+        runtime.set(&settings);
+        for id in [Id(0), Id(1)] {
+            assert_eq!(runtime.page.header().offer_record(), id);
+            assert!(runtime.page.record(id).unwrap().claim(1, 3, Peer::default(), 0));
+            runtime.page.gate().arrive(id, false, now().0, &NoWake);
+        }
+        // The event of a connection is hidden from a pool's threads while it waits, so that no
+        // thread has read its query.
+        assert!(runtime.page.gate().seat(Id(1)).unwrap().is_waiting());
+        let ages = runtime.transactions_under_way();
+        assert!(matches!(ages[..], [age] if age < Nanos::from_secs(600)), "{ages:?}");
     }
 
     #[test]
@@ -375,7 +393,7 @@ mod tests {
         for (id, port) in [(0, 3306), (1, 3307), (2, 3306)] {
             let record = runtime.page.record(Id(id)).unwrap();
             assert!(record.claim(1, 3, Peer { ipv4: u32::MAX, port: u16::MAX }, port));
-            runtime.page.gate().arrive(Id(id), false, super::super::now().0, &NoWake);
+            runtime.page.gate().arrive(Id(id), false, now().0, &NoWake);
         }
         let mut statistics = runtime.statistics();
         let seen = statistics.connections();

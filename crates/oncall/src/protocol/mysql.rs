@@ -25,6 +25,9 @@ const COM_STMT_EXECUTE: u8 = 0x17;
 const COM_STMT_SEND_LONG_DATA: u8 = 0x18;
 const COM_STMT_CLOSE: u8 = 0x19;
 const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
+/// MySQL only: a donor's connection, and a member's of group replication. Other protocols follow.
+const COM_CLONE: u8 = 0x20;
+const COM_SUBSCRIBE_GROUP_REPLICATION_STREAM: u8 = 0x21;
 /// MariaDB only.
 const COM_STMT_BULK_EXECUTE: u8 = 0xfa;
 
@@ -32,6 +35,8 @@ const CLIENT_COMPRESS: u32 = 0x20;
 const CLIENT_SSL: u32 = 0x800;
 const CLIENT_DEPRECATE_EOF: u32 = 1 << 24;
 const CLIENT_ZSTD: u32 = 1 << 26;
+/// Sequence numbers of a login: it follows the greeting, and within TLS the request for TLS.
+const LOGIN_SEQUENCES: [u8; 2] = [1, 2];
 /// Length of a login packet that only requests TLS.
 const SSL_REQUEST_BYTES: u32 = 32;
 
@@ -60,12 +65,13 @@ impl WireProtocol for Mysql {
         framing.each_packet(bytes, |packet| {
             let begun = match state.phase {
                 Phase::Login => read_login(state, packet, names),
-                Phase::Ready if packet.sequence == 0 => read_command(state, packet.head),
+                // The sequence numbers of a long file come round to 0.
+                Phase::Ready if packet.sequence == 0 && !awaits_file(state) => {
+                    read_command(state, packet.head)
+                }
                 _ => Request::None,
             };
-            if begun != Request::None {
-                request = begun;
-            }
+            request = request.and(begun);
         });
         state.from_client = framing.pack();
         request
@@ -83,8 +89,12 @@ impl WireProtocol for Mysql {
 
     /// A server calls `recv` for the next command only when it has replied in full.
     fn ends_reply_at_receive(state: &State) -> bool {
-        state.notes[FLAGS] & AWAITS_FILE == 0
+        !awaits_file(state)
     }
+}
+
+const fn awaits_file(state: &State) -> bool {
+    state.notes[FLAGS] & AWAITS_FILE != 0
 }
 
 /// Whether no packet to the client was begun and not ended.
@@ -185,7 +195,9 @@ fn read_login(state: &mut State, packet: &Packet<'_>, names: &mut Names) -> Requ
         return Request::None;
     }
     state.notes[FLAGS] |= LOGIN_READ;
-    let Some(capabilities) = packet.head.first_chunk::<4>() else {
+    // What a proxy sends before the login (PROXY protocol), and MySQL's X protocol, are no login.
+    let is_login = LOGIN_SEQUENCES.contains(&packet.sequence);
+    let Some(capabilities) = packet.head.first_chunk::<4>().filter(|_| is_login) else {
         state.phase = Phase::Opaque;
         return Request::None;
     };
@@ -213,7 +225,11 @@ fn read_command(state: &mut State, head: &[u8]) -> Request {
         // once would take the cores from the workers that hold a slot.
         COM_STMT_CLOSE => return Request::GatedOneWay,
         COM_CHANGE_USER => begin_change_of_user(state, head),
-        COM_BINLOG_DUMP | COM_REGISTER_SLAVE | COM_BINLOG_DUMP_GTID => {
+        COM_BINLOG_DUMP
+        | COM_REGISTER_SLAVE
+        | COM_BINLOG_DUMP_GTID
+        | COM_CLONE
+        | COM_SUBSCRIBE_GROUP_REPLICATION_STREAM => {
             state.phase = Phase::Exempt;
         }
         _ => {}

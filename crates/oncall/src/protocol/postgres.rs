@@ -28,6 +28,9 @@ const FLAGS: usize = 0;
 /// The startup packet was read: what the client sends until its login is complete is none.
 const STARTUP_READ: u8 = 1;
 
+/// Length of the message Flush.
+const FLUSH_BYTES: usize = 5;
+
 /// How a TLS handshake begins: its record type and the major version. No startup packet is
 /// that long.
 const TLS_HANDSHAKE: [u8; 2] = [0x16, 3];
@@ -45,6 +48,8 @@ impl WireProtocol for Postgres {
         match bytes.first() {
             _ if state.is_pending => Request::None,
             Some(b'X') => Request::OneWay,
+            // A Flush alone has nothing to flush and gets no reply.
+            Some(b'H') if bytes.len() == FLUSH_BYTES => Request::None,
             // Data of an abandoned copy, and passwords.
             Some(b'd' | b'c' | b'f' | b'p') | None => Request::None,
             Some(_) => Request::Query,
@@ -183,6 +188,15 @@ mod tests {
         assert_eq!(application(&login), NameHash::from_bytes(b"of_role"));
         let set = [Client(message(b'Q', b"set\0")), Server([report(b"b"), ready(b'I')].concat())];
         assert_eq!(application(&[&login, &set[..]].concat()), NameHash::from_bytes(b"b"));
+    }
+
+    #[test]
+    fn a_flush_while_idle_is_no_query() {
+        let flush = Client(message(b'H', b""));
+        let played = play_after_login(std::slice::from_ref(&flush));
+        assert_eq!((played.requests.len(), played.reader.is_pending()), (0, false));
+        let played = play_after_login(&[flush, Client(message(b'Q', b"select\0"))]);
+        assert_eq!((played.requests, played.reader.is_pending()), (vec![Request::Query], true));
     }
 
     #[test]

@@ -37,20 +37,27 @@ pub(super) trait WireProtocol {
     }
 }
 
-/// The request that bytes from a client begin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The request that bytes from a client begin, the weakest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Request {
     /// No request: the bytes continue one, or belong to a login.
     None,
-    /// A query: it gets a reply, and the gate may delay it.
-    Query,
-    /// A command that gets a reply and must not be delayed.
-    Command,
     /// A message that gets no reply.
     OneWay,
     /// A message that gets no reply and takes a turn at the gate, as a query does:
     /// no client waits for it, and many at once would take the cores from queries.
     GatedOneWay,
+    /// A command that gets a reply and must not be delayed.
+    Command,
+    /// A query: it gets a reply, and the gate may delay it.
+    Query,
+}
+
+impl Request {
+    /// Returns the request that two requests are if they are read at once.
+    pub(super) fn and(self, other: Self) -> Self {
+        self.max(other)
+    }
 }
 
 /// The phase of a connection.

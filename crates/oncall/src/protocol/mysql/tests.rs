@@ -159,8 +159,12 @@ fn commands_without_a_reply_leave_no_request_pending() {
         let played = play_after_login(vec![command(code, b"1234")]);
         assert_eq!((played.requests, played.reader.is_pending()), (vec![expected], false));
     }
-    let close_and_query = Client([packet(0, &[0x19, 1, 0, 0, 0]), packet(0, b"\x03x")].concat());
-    assert_eq!(play_after_login(vec![close_and_query]).requests, [Request::Query]);
+    let (close, query, quit) =
+        (packet(0, &[0x19, 1, 0, 0, 0]), packet(0, b"\x03x"), packet(0, &[1]));
+    for at_once in [[&close, &query], [&query, &close], [&query, &quit]] {
+        let played = play_after_login(vec![Client(at_once.map(Vec::as_slice).concat())]);
+        assert_eq!((played.requests, played.reader.is_pending()), (vec![Request::Query], true));
+    }
 }
 
 #[test]
@@ -178,7 +182,22 @@ fn tls_compression_and_replication_are_never_gated() {
         let played = play(Protocol::Mysql, &turns, usize::MAX);
         assert_eq!(played.reader.class(), Class::Opaque);
     }
-    assert_eq!(class_after(vec![command(0x12, b"1234")]), Class::Exempt);
+    for code in [0x12, 0x15, 0x1e, 0x20, 0x21] {
+        assert_eq!(class_after(vec![command(code, b"1234")]), Class::Exempt, "{code:#x}");
+    }
+}
+
+#[test]
+fn what_is_no_login_is_never_gated() {
+    let greeting = Server(packet(0, b"\x0a8.0.33\0rest"));
+    // The headers of the PROXY protocol, and the first message of MySQL's X protocol.
+    let (text, binary) =
+        (&b"PROXY TCP4 10.0.0.1 10.0.0.2 4000 3306\r\n"[..], b"\r\n\r\n\0\r\nQUIT\n");
+    for first in [text, binary, b"\x10\0\0\0\x02\x0a\x0e\x0a\x0c"] {
+        let turns = [greeting.clone(), Client(first.to_vec()), Server(ok(2, AUTOCOMMIT))];
+        let played = play(Protocol::Mysql, &turns, usize::MAX);
+        assert_eq!((played.reader.class(), played.requests.as_slice()), (Class::Opaque, &[][..]));
+    }
 }
 
 #[test]
@@ -221,10 +240,20 @@ fn a_file_from_the_client_is_no_command_and_ends_no_reply() {
     let played = play_after_login(turns.clone());
     assert_eq!((played.requests.len(), played.replies), (1, 0));
     assert!(played.reader.is_pending());
-    let file = [Client(packet(2, b"\x03lines")), Client(packet(3, b"")), Server(ok(4, AUTOCOMMIT))];
+    // A long file has more packets than there are sequence numbers.
+    let lines = |sequence: u8| Client(packet(sequence, b"\x03lines"));
+    let file = [lines(2), lines(255), lines(0), Client(packet(1, b"")), Server(ok(2, AUTOCOMMIT))];
     let played = play_after_login([turns, file.to_vec()].concat());
     assert_eq!((played.requests.len(), played.replies), (1, 1));
-    assert!(!played.reader.is_pending());
+    assert!(!played.reader.is_pending() && !played.reader.in_transaction());
+    let next = play_after_login(vec![
+        command(3, b"x"),
+        Server(packet(1, b"\xfb/a")),
+        lines(2),
+        Server(ok(3, AUTOCOMMIT)),
+        command(3, b"y"),
+    ]);
+    assert_eq!((next.requests.len(), next.reader.is_pending()), (2, true));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::attach::{attached, free};
 use super::*;
+use crate::support::threads::threads;
 
 /// Returns the state of the gate of this server after an action.
 pub(super) fn gate(scene: &Scene, action: &str, server: &str) -> Value {
@@ -53,4 +54,17 @@ fn an_operator_bypasses_the_gate_with_and_without_an_agent_and_after_a_kill() {
     assert!(
         printed.contains("bypassed by the operator since") && printed.contains("none is attached")
     );
+}
+
+#[test]
+fn the_thread_that_calls_workers_starts_only_in_mode_epoll() {
+    for (wake, is_started) in [("post", false), ("epoll", true)] {
+        let scene = Scene::new();
+        let database = Database::start(&scene, &["--concurrency", "2", "--wake", wake]);
+        ended(database.client(&"select 1;".repeat(20)));
+        let pid = database.pid();
+        let name = |tid: &i32| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
+        let mut names = threads(pid).into_keys().filter_map(|tid| name(&tid).ok());
+        assert_eq!(names.any(|name| name.trim() == "lull-calls"), is_started, "{wake}");
+    }
 }
