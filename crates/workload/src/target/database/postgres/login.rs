@@ -200,7 +200,7 @@ mod tests {
         let proof = exchange.answer(&login, &message(11, server_first.as_bytes())).unwrap();
         assert!(proof.unwrap().starts_with(b"c=biws,r="));
         let lie = message(12, b"v=AAAA");
-        assert!(exchange.answer(&login, &lie).unwrap_err().to_string().contains("does not know"));
+        assert!(exchange.answer(&login, &lie).unwrap_err().to_string().contains("did not prove"));
         let truth = format!("v={}", BASE64.encode(exchange.server_signature.unwrap()));
         assert_eq!(exchange.answer(&login, &message(12, truth.as_bytes())), Ok(None));
     }
