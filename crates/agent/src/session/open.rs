@@ -42,7 +42,6 @@ use outside::Listeners;
 use rand::SeedableRng;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// An agent that is not started yet: a config, and what its caller hands in.
