@@ -182,7 +182,7 @@ fn rows(report: &mut Report, case: &Case, all: &[(Simulator, Vec<f64>, Vec<Outco
         let (name, ratio) = (what(&format!("lull / {}", by.name())), ratios(ours, rates));
         match by {
             Simulator::SimPy => {
-                report.bounded(&name, ratio, "ratio", OVER_SIMPY_MIN..=f64::INFINITY)
+                report.bounded(&name, ratio, "ratio", OVER_SIMPY_MIN..=f64::INFINITY);
             }
             _ => report.reported(&name, ratio, "ratio"),
         }
