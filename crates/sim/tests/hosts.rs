@@ -347,7 +347,7 @@ fn tiers_and_hosts_that_do_not_fit_are_refused_by_their_key() {
     starts(refused(&|model, _| model.tier[0].host = None), "host.box: no tier has this host");
     starts(
         refused(&|model, _| model.tier[0].machine = Some("dvfs".to_owned())),
-        "tier[0].machine: the tier's `host` is its machine",
+        "tier[0].machine: the tier runs on its `host`",
     );
     starts(
         refused(&|model, _| model.tier[0].discipline = lull_sim::model::Discipline::Sharing),
