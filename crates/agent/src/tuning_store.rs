@@ -117,16 +117,23 @@ impl Store {
     /// # Errors
     /// [`UsageError`] if the file is not a store, or damaged.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
-            let what = format!(
-                "cannot make the store {}: there is no directory {}: make it, or name another",
-                path.display(),
-                folder.display()
-            );
-            return Err(UsageError(what).into());
-        }
+        Self::check_directory(path)?;
         Self::try_open(path).map_err(|error| damaged(path, &error))
+    }
+
+    /// Checks that a store may be made there.
+    ///
+    /// # Errors
+    /// [`UsageError`] if there is no such directory.
+    pub fn check_directory(path: &Path) -> Result<(), UsageError> {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let Some(folder) = folder.filter(|folder| !folder.is_dir()) else { return Ok(()) };
+        let what = format!(
+            "cannot make the store {}: there is no directory {}: make it, or name another",
+            path.display(),
+            folder.display()
+        );
+        Err(UsageError(what))
     }
 
     fn try_open(path: &Path) -> anyhow::Result<Self> {

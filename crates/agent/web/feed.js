@@ -53,15 +53,16 @@ export class Feed {
     };
     source.addEventListener("run", (event) => {
       if (event.data !== this.run) return;
-      this.catchUp().then(() => isOpen && this.seen.link(true), lose);
+      this.catchUp(() => isOpen).then(() => isOpen && this.seen.link(true), lose);
     });
     source.onmessage = (event) => this.add(JSON.parse(event.data));
     source.onerror = lose;
   }
 
-  /** What was before the stream began. */
-  async catchUp() {
+  /** What was before the stream began, unless it is lost meanwhile. */
+  async catchUp(isOpen) {
     const past = await json(`api/history?series=${this.series.join(",")}`);
+    if (!isOpen()) return;
     const later = this.latest;
     this.times = past.times_s;
     this.values = past.values;

@@ -303,6 +303,8 @@ impl Controller {
             return self.safe_turn(cause, turn);
         }
         if std::mem::take(&mut self.safe) {
+            // The safe state has tried at every epoch.
+            self.retries = Retries::default();
             turn.push(Event::SafeEnds);
         }
         plan

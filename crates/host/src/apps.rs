@@ -43,4 +43,4 @@ pub use seat::Seats;
 pub(crate) use signal::{handle, has_ended, signal};
 pub use table::ProcessTable;
 pub use terminate::{Ended, GRACE, MARK_VARIABLE};
-pub(crate) use terminate::{mark_of, terminate};
+pub(crate) use terminate::{StartedTree, mark_of, terminate};

@@ -28,8 +28,9 @@ fn look_up_pid() -> u32 {
 
 /// Whether this is the process whose number [`pid`] returns: a child of `vfork` is not.
 pub(crate) fn is_own_memory() -> bool {
+    let known = page::pid_word().load(Ordering::Relaxed);
     // SAFETY: `getpid` has no conditions.
-    unsafe { libc::getpid() }.cast_unsigned() == pid()
+    known == 0 || unsafe { libc::getpid() }.cast_unsigned() == known
 }
 
 /// Returns the number of this thread.

@@ -165,10 +165,7 @@ impl<'a> Agent<'a> {
     pub fn check(&self) -> anyhow::Result<()> {
         let roots = Roots::default();
         let machine = self.checked(&roots)?;
-        // A check makes no store: a missing one is made by the start.
-        if self.config.agent.spots.as_deref().is_some_and(Path::exists) {
-            self.check_store(&machine)?;
-        }
+        super::policy::check_store(&self.config, &machine)?;
         Ok(check_present(&self.config, &roots)?)
     }
 

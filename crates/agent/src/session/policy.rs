@@ -91,6 +91,15 @@ fn policy_error(config: &Config, error: PolicyError) -> InputError {
     }
 }
 
+/// Checks the store as a start does, and makes none: a missing one is made by the start.
+pub(super) fn check_store(config: &Config, machine: &Machine) -> anyhow::Result<()> {
+    let missing = config.agent.spots.as_deref().filter(|path| !path.exists());
+    match missing.filter(|_| search_of(config).is_ok()) {
+        Some(path) => Ok(Store::check_directory(path)?),
+        None => remember(&mut config.clone(), machine, &config.specs(), &|_| {}).map(drop),
+    }
+}
+
 /// Passes settings that were stored for the app on this machine to a policy that can reuse
 /// them, if the config names a store. Settings that the config lists itself come first.
 /// Returns where the settings that this session finds are to be stored.

@@ -35,7 +35,8 @@ use lull_measure::{Latency, Nanos};
 use lull_workload::arrivals::Rate;
 use lull_workload::client::{LoadConfig, run_watched};
 use serde::Serialize;
-use std::path::Path;
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -106,6 +107,7 @@ fn apps(args: &CalibrateApps) -> anyhow::Result<()> {
         begun: Instant::now(),
         bar: progress::seconds(args.budget.as_secs_f64() as u64),
         until: Nanos::ZERO,
+        records: RefCell::default(),
     };
     let mut apps = Vec::new();
     for (number, app) in wanted.iter().enumerate() {
@@ -116,6 +118,10 @@ fn apps(args: &CalibrateApps) -> anyhow::Result<()> {
     }
     bench.bar.finish_and_clear();
     let written = write_found(path, &to, &apps);
+    if written.is_ok() {
+        // The config has what was measured. A record that cannot be removed does no harm.
+        bench.records.take().iter().for_each(|record| drop(std::fs::remove_file(record)));
+    }
     let wrote = written.is_ok().then(|| file.display().to_string());
     let report = Report { apps, wrote };
     // No app runs: from here on a closed pipe may end the process.
@@ -195,6 +201,8 @@ struct Bench<'a> {
     bar: ProgressBar,
     /// When this app's time is over.
     until: Nanos,
+    /// The records of its runs.
+    records: RefCell<Vec<PathBuf>>,
 }
 
 impl Bench<'_> {
@@ -216,12 +224,8 @@ impl Bench<'_> {
             .as_ref()
             .map(|_| ())
             .map_err(|error| anyhow::Error::msg(lull_agent::error::describe(error)));
-        let record = session.record().to_owned();
+        self.records.borrow_mut().push(session.record().to_owned());
         session.close()?.report_notices(&ended, &say)?;
-        if found.is_ok() {
-            // The config has what was measured. A record that cannot be removed does no harm.
-            let _ = std::fs::remove_file(record);
-        }
         found
     }
 

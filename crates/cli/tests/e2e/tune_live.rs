@@ -130,6 +130,11 @@ fn a_run_keeps_what_it_found_and_the_next_one_uses_it_without_a_trial() {
     let config = config(&scene, &server, &format!("spots = {store:?}"));
     scene.run(&["check".as_ref(), config.as_os_str()]).well();
     assert!(!store.exists(), "a check makes no store");
+    let nowhere = scene.write(
+        "nowhere.toml",
+        &std::fs::read_to_string(&config).unwrap().replace("spots.sqlite", "no/s"),
+    );
+    scene.run(&["check".as_ref(), nowhere.as_os_str()]).refused(2, "there is no directory");
     let mut first = scene.agent(&config);
     first.wait_for("what its search finds", || count_findings(&store) == 1);
     let ended = first.interrupt().well();

@@ -1,5 +1,6 @@
 //! The controller's response to apps that depart, arrive and are restarted.
 
+use super::retries::Retries;
 use super::{Controller, Turn};
 use crate::journal::Event;
 use crate::roster::{RosterChange, RosterEvent};
@@ -90,6 +91,7 @@ impl Controller {
             Ok(policy) => {
                 self.policy = policy;
                 self.pending = None;
+                self.retries = Retries::default();
                 turn.push(Event::PolicyRebuilt { apps, failed: None });
             }
             Err(why) => turn.push(Event::PolicyRebuilt { apps, failed: Some(why) }),

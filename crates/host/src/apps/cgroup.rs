@@ -92,45 +92,61 @@ const VISITED_MAX: usize = 20_000;
 
 /// The cgroups whose path below a hierarchy, or in the file system, matches part by part; those
 /// of the first hierarchy that has one.
-pub(super) fn matching(roots: &Roots, parts: &[GlobMatcher]) -> Vec<PathBuf> {
+///
+/// # Errors
+/// [`CgroupError::Unreadable`].
+pub(super) fn matching(roots: &Roots, parts: &[GlobMatcher]) -> Result<Vec<PathBuf>, CgroupError> {
     let mounted = |name: &&str| roots.sys.join("fs/cgroup").join(name);
     let mut tops: Vec<PathBuf> = HIERARCHIES.iter().map(mounted).collect();
     tops.push(PathBuf::from("/"));
-    let found = tops.into_iter().map(|top| {
+    for top in tops {
         let mut level = vec![top];
         for part in parts {
             let fits = |path: &PathBuf| path.file_name().is_some_and(|name| part.is_match(name));
-            level = level.iter().flat_map(|above| directories(above)).filter(fits).collect();
+            let mut next = Vec::new();
+            for above in &level {
+                next.extend(directories(above)?.into_iter().filter(fits));
+            }
+            level = next;
         }
         level.retain(|path| path.join("cgroup.procs").exists());
-        level
-    });
-    found.into_iter().find(|level| !level.is_empty()).unwrap_or_default()
+        if !level.is_empty() {
+            return Ok(level);
+        }
+    }
+    Ok(Vec::new())
 }
 
 /// The cgroups in systemd's tree whose own name matches, but none below one that does; only
 /// the first if one is enough.
-pub(crate) fn named(roots: &Roots, glob: &GlobMatcher, one: bool) -> Vec<PathBuf> {
+///
+/// # Errors
+/// [`CgroupError::Unreadable`].
+pub(crate) fn named(
+    roots: &Roots,
+    glob: &GlobMatcher,
+    one: bool,
+) -> Result<Vec<PathBuf>, CgroupError> {
     let mounted = roots.sys.join("fs/cgroup");
     let tops = OF_SYSTEMD.map(|name| mounted.join(name));
     let Some(top) = tops.into_iter().find(|top| top.join("cgroup.procs").exists()) else {
-        return Vec::new();
+        return Ok(Vec::new());
     };
     let (mut found, mut waiting, mut visited) = (Vec::new(), vec![top], 0);
     while let Some(next) = waiting.pop().filter(|_| visited < VISITED_MAX) {
         visited += 1;
-        for path in below(&next) {
+        for path in below(&next)? {
             if path.file_name().is_some_and(|name| glob.is_match(name)) {
                 found.push(path);
                 if one {
-                    return found;
+                    return Ok(found);
                 }
             } else {
                 waiting.push(path);
             }
         }
     }
-    found
+    Ok(found)
 }
 
 /// The numbers of the processes in a cgroup and the cgroups below it.
@@ -151,7 +167,7 @@ pub(super) fn processes(directory: &Path) -> Result<BTreeSet<i32>, CgroupError> 
             Err(CgroupError::Threaded { .. }) if next != directory => continue,
             Err(error) => return Err(error),
         }
-        waiting.extend(below(&next));
+        waiting.extend(below(&next)?);
     }
     found.remove(&0);
     Ok(found)
@@ -170,17 +186,32 @@ fn listed(directory: &Path) -> Result<Vec<i32>, CgroupError> {
 
 /// The cgroups directly below. A directory of the kernel has two links and one
 /// more for each directory in it, which saves listing its many files.
-fn below(directory: &Path) -> Vec<PathBuf> {
+fn below(directory: &Path) -> Result<Vec<PathBuf>, CgroupError> {
     if std::fs::metadata(directory).is_ok_and(|found| found.nlink() == 2) {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     directories(directory)
 }
 
-fn directories(directory: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
-    let is_cgroup = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
-    entries.flatten().filter(is_cgroup).map(|entry| entry.path()).collect()
+/// The directories in one; none in one that is gone, or is another user's own, as below `/`. What
+/// cannot be listed for another reason is not gone.
+fn directories(directory: &Path) -> Result<Vec<PathBuf>, CgroupError> {
+    let list = || -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(directory)? {
+            let entry = entry?;
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                found.push(entry.path());
+            }
+        }
+        Ok(found)
+    };
+    match list() {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(Vec::new()),
+        Err(_) if !directory.is_dir() => Ok(Vec::new()),
+        Err(source) => Err(CgroupError::Unreadable { path: directory.to_owned(), source }),
+        Ok(found) => Ok(found),
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::seat::Seats;
 use super::signal::signal;
 use super::table::ProcessTable;
 use super::template::Slot;
-use super::terminate::{Ended, terminate};
+use super::terminate::{Ended, StartedTree, terminate};
 use crate::guard::{Key, Ledger, LedgerError, Original};
 use crate::{LiveThread, Roots};
 use lull_measure::Nanos;
@@ -383,9 +383,13 @@ pub fn stop(apps: &mut [AppHandle], roots: &Roots, grace: Duration) -> Ended {
     let Some(forks) = started().next().map(|started| started.forks.clone()) else {
         return Ended::default();
     };
-    let roots_of_trees: Vec<ProcessId> = started().map(|started| started.id).collect();
+    let tree = |app: &AppHandle| {
+        let root = app.started.as_ref()?.id;
+        Some(StartedTree { root, with_group: app.processes.has_group() })
+    };
+    let trees: Vec<StartedTree> = apps.iter().filter_map(tree).collect();
     let marks: Vec<String> = started().map(|started| started.mark.clone()).collect();
-    let ended = terminate(&forks, roots, &roots_of_trees, &marks, grace);
+    let ended = terminate(&forks, roots, &trees, &marks, grace);
     for started in apps.iter_mut().filter_map(|app| app.started.as_mut()) {
         // Takes notice of the end; one that did not end is in `ended.left`.
         let _ = started.child.try_wait();

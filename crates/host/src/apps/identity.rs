@@ -75,6 +75,12 @@ impl LiveThread {
 }
 
 impl Facts {
+    /// Whether the process is in the group that `leader` leads or led. The kernel gives no new
+    /// process the number of a group that still has members.
+    pub(super) fn is_in_group_of(&self, leader: ProcessId) -> bool {
+        self.group == leader.pid && self.start_ticks >= leader.start_ticks
+    }
+
     /// Facts about a process.
     ///
     /// # Errors

@@ -156,9 +156,14 @@ impl AppProcesses {
         {
             *with_group = match table.facts(root.pid) {
                 Some(facts) => facts.start_ticks <= root.start_ticks,
-                None => !was_seen || table.iter().any(|(_, facts)| in_group(facts, *root)),
+                None => !was_seen || table.iter().any(|(_, facts)| facts.is_in_group_of(*root)),
             };
         }
+    }
+
+    /// Whether a process group belongs to the app, as of the last refresh.
+    pub(super) const fn has_group(&self) -> bool {
+        matches!(self.scope, Scope::Tree { with_group: true, .. })
     }
 
     /// The first process of a tree, and whether its process group belongs to the app. If
@@ -404,7 +409,7 @@ impl AppProcesses {
                     && !self.is_left_out(*pid, facts)
                     && (self.is_child(facts)
                         || table.forks().first(*pid) == Some(root)
-                        || group.is_some_and(|root| in_group(facts, root)))
+                        || group.is_some_and(|root| facts.is_in_group_of(root)))
             };
             let new: Vec<i32> = table.iter().filter(belongs).map(|(pid, _)| pid).collect();
             if new.is_empty() {
@@ -439,12 +444,6 @@ impl AppProcesses {
             self.threads.extend(member.tasks.iter().map(id));
         }
     }
-}
-
-/// Whether a process is in the group that `leader` leads or led. The kernel
-/// gives no new process the number of a group that still has members.
-fn in_group(facts: &Facts, leader: ProcessId) -> bool {
-    facts.group == leader.pid && facts.start_ticks >= leader.start_ticks
 }
 
 /// Returns the inode of a directory of threads if it holds one thread, at less cost than a listing.

@@ -227,9 +227,9 @@ impl Search {
                 Err(CgroupError::NotFound { .. }) => Vec::new(),
                 Err(error) => return Err(error),
             },
-            Self::Cgroups(glob) => cgroup::matching(roots, &glob.parts),
-            Self::Unit(unit) => unit.find(roots).into_iter().collect(),
-            Self::Units(units) => cgroup::named(roots, &units.glob, false),
+            Self::Cgroups(glob) => cgroup::matching(roots, &glob.parts)?,
+            Self::Unit(unit) => unit.find(roots)?.into_iter().collect(),
+            Self::Units(units) => cgroup::named(roots, &units.glob, false)?,
             Self::Pattern { .. } => Vec::new(),
         })
     }
@@ -265,16 +265,16 @@ fn first_of(pid: i32, found: &BTreeSet<i32>, table: &ProcessTable) -> Option<Pro
 
 impl UnitSearch {
     /// The directory of the unit: where it was, else wherever a cgroup has its name.
-    fn find(&mut self, roots: &Roots) -> Option<PathBuf> {
+    fn find(&mut self, roots: &Roots) -> Result<Option<PathBuf>, CgroupError> {
         let there = self.place.as_ref().and_then(|place| cgroup::find(roots, place).ok());
         if there.is_some() {
-            return there;
+            return Ok(there);
         }
-        let found = cgroup::named(roots, &self.glob, true).pop();
+        let found = cgroup::named(roots, &self.glob, true)?.pop();
         self.place.clone_from(&found);
         // A unit that has a cgroup has been started.
         self.obstacle = self.obstacle.take().filter(|_| found.is_none());
-        found
+        Ok(found)
     }
 }
 

@@ -64,8 +64,8 @@ impl Slot {
         self.template.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The processes that have this slot, as of a fresh table. An error, which leaves all slots
-    /// free, is returned to one slot for each listing.
+    /// The processes that have this slot, as of a fresh table. An error is returned to one slot for
+    /// each listing. It leaves all slots free, but for a cgroup that cannot be read.
     pub(super) fn processes(&self, table: &ProcessTable) -> Result<BTreeSet<i32>, SearchError> {
         let mut template = self.lock();
         template.update(table);
@@ -163,6 +163,11 @@ impl Template {
         }
         let (mut groups, failed) = match self.search.groups(table) {
             Ok(groups) => (groups, None),
+            // What cannot be read is not gone.
+            Err(error @ SearchError::Cgroup(_)) => {
+                (self.is_complete, self.failed) = (false, Some(error));
+                return;
+            }
             Err(error) => (BTreeMap::new(), Some(error)),
         };
         self.is_complete = failed.is_none();
@@ -226,6 +231,24 @@ mod tests {
         assert_eq!(pids(&slots, &mut table), [vec![], vec![5]], "an empty cgroup has no slot");
         cgroup(&tree, "web-c", "3\n");
         assert_eq!(pids(&slots, &mut table), [vec![3], vec![5]]);
+    }
+
+    #[test]
+    fn a_cgroup_that_cannot_be_read_leaves_the_slots_of_all_as_they_are() {
+        let tree = Tree::new();
+        let (slots, mut table) = slots(&tree, 2);
+        cgroup(&tree, "web-a", "5\n");
+        cgroup(&tree, "web-b", "7\n");
+        assert_eq!(pids(&slots, &mut table), [vec![5], vec![7]]);
+        let unread = "sys/fs/cgroup/app.slice/web-a/cgroup.procs";
+        tree.remove(unread);
+        std::fs::create_dir(tree.path(unread)).unwrap();
+        table.refresh().unwrap();
+        assert!(slots[0].processes(&table).is_err());
+        assert_eq!(slots[1].processes(&table).unwrap(), BTreeSet::from([7]));
+        std::fs::remove_dir(tree.path(unread)).unwrap();
+        cgroup(&tree, "web-a", "5\n6\n");
+        assert_eq!(pids(&slots, &mut table), [vec![5, 6], vec![7]]);
     }
 
     #[test]

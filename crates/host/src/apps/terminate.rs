@@ -44,13 +44,28 @@ pub struct Ended {
     pub left: Vec<ProcessId>,
 }
 
+/// A process that Lull started.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StartedTree {
+    pub(crate) root: ProcessId,
+    /// Whether its process group belongs to it: one that has ended does not.
+    pub(crate) with_group: bool,
+}
+
+impl From<ProcessId> for StartedTree {
+    /// A process whose group is not known to have ended.
+    fn from(root: ProcessId) -> Self {
+        Self { root, with_group: true }
+    }
+}
+
 /// Ends the started processes and all that belongs to them.
 ///
 /// `marks` are the starts of the marks that they have in their environments.
 pub(crate) fn terminate(
     forks: &Forks,
     roots: &Roots,
-    started: &[ProcessId],
+    started: &[StartedTree],
     marks: &[String],
     grace: Duration,
 ) -> Ended {
@@ -58,7 +73,8 @@ pub(crate) fn terminate(
         return Ended::default();
     }
     let Ok(table) = ProcessTable::observer(forks, roots) else {
-        return Ended { left: started.to_vec(), ..Ended::default() };
+        let left = started.iter().map(|started| started.root).collect();
+        return Ended { left, ..Ended::default() };
     };
     let mut hunt = Hunt::new(table, started, marks);
     let mut patience = Patience { grace, asked: None, forced: None };
@@ -120,13 +136,15 @@ struct Hunt<'a> {
 }
 
 impl<'a> Hunt<'a> {
-    fn new(table: ProcessTable, started: &[ProcessId], marks: &'a [String]) -> Self {
-        let tree =
-            |root: &ProcessId| AppProcesses::new(Scope::Tree { root: *root, with_group: true });
+    fn new(table: ProcessTable, started: &[StartedTree], marks: &'a [String]) -> Self {
+        let tree = |started: &StartedTree| {
+            let StartedTree { root, with_group } = *started;
+            AppProcesses::new(Scope::Tree { root, with_group })
+        };
         let trees = started.iter().map(tree).collect();
         // The table lacks a process that cannot be read.
-        let may_run = started.iter().filter(|process| process.may_run(table.roots()));
-        let seen = may_run.map(|process| (*process, None)).collect();
+        let may_run = started.iter().filter(|started| started.root.may_run(table.roots()));
+        let seen = may_run.map(|started| (started.root, None)).collect();
         Self { table, trees, marks, looks: BTreeMap::new(), seen }
     }
 
@@ -208,9 +226,26 @@ mod tests {
         tree.write("proc/7", "");
         let [unread, gone] = [7, 8].map(|pid| ProcessId { pid, start_ticks: 1 });
         let table = ProcessTable::new(&tree.roots()).unwrap();
-        let mut hunt = Hunt::new(table, &[unread, gone], &[]);
+        let mut hunt = Hunt::new(table, &[unread.into(), gone.into()], &[]);
         hunt.look();
         assert_eq!(hunt.running(), [unread]);
+    }
+
+    #[test]
+    fn a_later_group_with_the_number_of_one_that_has_ended_is_left_alone() {
+        let tree = Tree::new();
+        let rest = "0 ".repeat(30);
+        tree.write(
+            "proc/9/stat",
+            &format!("9 (x) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 500 {rest}"),
+        );
+        let root = ProcessId { pid: 7, start_ticks: 1 };
+        for (with_group, found) in [(true, 1), (false, 0)] {
+            let table = ProcessTable::new(&tree.roots()).unwrap();
+            let mut hunt = Hunt::new(table, &[StartedTree { root, with_group }], &[]);
+            hunt.look();
+            assert_eq!(hunt.running().len(), found);
+        }
     }
 
     #[test]

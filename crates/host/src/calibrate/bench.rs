@@ -197,6 +197,8 @@ impl Bench {
         for _ in 0..READINGS {
             readings.push(self.plant.observe(self.dwell / READINGS)?);
         }
+        // The caller may wait for a terminal before it goes on.
+        self.plant.beat(Patience::Long).map_err(PlantError::Lost)?;
         let mut energy = Joules(0.0);
         for reading in &readings {
             let read = joules(reading);

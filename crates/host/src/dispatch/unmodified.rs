@@ -40,8 +40,8 @@ const PERIOD: Duration = Duration::from_millis(1);
 /// Readings between two checks of frequencies that other programs have set.
 const LOOK_AFTER: u32 = 1000;
 
-/// Brief requests of a connection that are counted at one reading: no real connection has more, and
-/// a hostile count must not keep this thread busy.
+/// Brief requests of a connection that are counted at one reading: only a connection that is found
+/// late has more, and a hostile count must not keep this thread busy.
 const BRIEF_MAX: u64 = 1000;
 
 /// How long a thread that is not the server's counts as such: its number may get another thread.
@@ -266,9 +266,10 @@ impl UnmodifiedDispatch {
             left_ns = left_ns.saturating_sub(took_ns);
             brief = answers.saturating_sub(1);
         }
+        let each = Nanos(left_ns / brief.max(1));
         let brief = brief.min(BRIEF_MAX);
         for _ in 0..brief {
-            self.state.count_answer(now, Nanos(left_ns / brief));
+            self.state.count_answer(now, each);
         }
         self.counted.brief += brief;
     }

@@ -13,7 +13,7 @@ use super::original::{Key, Original};
 use super::reach::Reach;
 use super::restoration::{Restoration, Restored};
 use crate::Roots;
-use crate::apps::{self, Forks, GRACE, ProcessId, signal};
+use crate::apps::{self, Forks, GRACE, ProcessId, StartedTree, signal};
 use crate::drivers::ethtool::{self, Coalescing};
 use crate::drivers::systemd::{self, UnitState};
 use crate::drivers::{FileError, PutBack, resctrl, text};
@@ -306,7 +306,8 @@ pub(super) fn end_started(
     forks: &Forks,
 ) -> Vec<ProcessId> {
     let marks: Vec<String> = held.agent.into_iter().map(apps::mark_of).collect();
-    apps::terminate(forks, roots, started, &marks, GRACE).left
+    let started: Vec<_> = started.iter().copied().map(StartedTree::from).collect();
+    apps::terminate(forks, roots, &started, &marks, GRACE).left
 }
 
 /// Counts processes that were started and could not be ended.

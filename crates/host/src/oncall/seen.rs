@@ -324,7 +324,9 @@ mod tests {
 
     #[test]
     fn a_query_that_waits_unread_is_under_way() {
-        let settings = Settings { mode: Mode::Post, cap: 1, ..Settings::default() };
+        let lease = 1_000_000_000;
+        let settings =
+            Settings { mode: Mode::Post, cap: 1, agent_lease_ns: lease, ..Settings::default() };
         let runtime = Runtime::start(&settings, &Rules::default()).unwrap();
         runtime.set(&settings);
         for id in [Id(0), Id(1)] {

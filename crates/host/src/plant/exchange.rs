@@ -105,6 +105,7 @@ impl HostPlant {
         let LeftRestored { mut failed, is_complete } = self.restore_left(&left);
         // Entries are dismissed only after all was read back: until then a killed agent's guard
         // must restore them.
+        let _ = self.beat(Patience::Long);
         if is_complete && let Err(error) = self.ledger.dismiss(&processes) {
             failed.push(format!("it is restored once more at the end: {error}"));
         }
@@ -130,7 +131,6 @@ impl HostPlant {
         let Some(started) = handle.started() else { return Vec::new() };
         let _ = self.beat(Patience::Long);
         let ended = apps::stop(&mut [handle], &self.roots, GRACE);
-        let _ = self.beat(Patience::Usual);
         let text = |process: &ProcessId| format!("process {} does not end", process.pid);
         let mut failed: Vec<String> = ended.left.iter().map(text).collect();
         // A guard would end it once more, with a process group that has its number by then.
@@ -139,6 +139,7 @@ impl HostPlant {
         {
             failed.push(format!("{started} is still in the ledger: {error}"));
         }
+        let _ = self.beat(Patience::Usual);
         failed
     }
 

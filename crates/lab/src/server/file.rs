@@ -161,7 +161,9 @@ fn check_delays(space: &Space, delays: &[Nanos]) -> Result<(), ServerFileError> 
         let nearest = near.places().next();
         let nearest = nearest.and_then(|it| ServerSetting::from_place(&near, &it).delay_us);
         let Some(nearest) = nearest.filter(|nearest| *nearest != us) else { continue };
-        let message = format!("{delay} is no delay of this card: the nearest is {nearest}us");
+        let message = format!(
+            "{delay} is no delay that a sweep of this card has: the nearest is {nearest}us"
+        );
         return Err(ServerFileError { key: format!("delays[{at}]"), message });
     }
     Ok(())

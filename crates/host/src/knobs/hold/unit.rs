@@ -130,6 +130,7 @@ fn path_of(roots: &Roots, unit: &str) -> Result<String, KnobError> {
     // A name is a glob of itself; names of units escape special characters.
     let literal = Glob::new(&globset::escape(unit)).map_err(|error| nonsense(error.to_string()))?;
     let found = named(roots, &literal.compile_matcher(), true);
+    let found = found.map_err(|error| nonsense(error.to_string()))?;
     let inner = found.first().and_then(|dir| dir.strip_prefix(&top).ok());
     inner.map(|inner| inner.display().to_string()).ok_or_else(|| {
         nonsense(format!("systemd does not answer, and no cgroup has the name {unit}"))

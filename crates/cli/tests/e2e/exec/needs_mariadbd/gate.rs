@@ -61,10 +61,15 @@ fn the_thread_that_calls_workers_starts_only_in_mode_epoll() {
     for (wake, is_started) in [("post", false), ("epoll", true)] {
         let scene = Scene::new();
         let database = Database::start(&scene, &["--concurrency", "2", "--wake", wake]);
-        ended(database.client(&"select 1;".repeat(20)));
         let pid = database.pid();
-        let name = |tid: &i32| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm"));
-        let mut names = threads(pid).into_keys().filter_map(|tid| name(&tid).ok());
-        assert_eq!(names.any(|name| name.trim() == "lull-calls"), is_started, "{wake}");
+        let name = |tid: i32| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).ok();
+        let has_it = || {
+            ended(database.client(&"select 1;".repeat(20)));
+            threads(pid).into_keys().filter_map(name).any(|name| name.trim() == "lull-calls")
+        };
+        match is_started {
+            true => wait_for("the thread that calls workers", has_it),
+            false => assert!(!has_it(), "a thread for a mode that nobody asked for"),
+        }
     }
 }
