@@ -37,7 +37,7 @@ pub use ledger::{Ledger, LedgerError, Opened};
 pub use lock::running_agent;
 pub use original::{Key, Original};
 pub use process::{GuardArgs, GuardEnd, GuardError, run};
-pub use recovery::{How, Recovery, restore_stale};
+pub use recovery::{Recovery, RecoveryAction, restore_stale};
 #[doc(hidden)]
 pub use reread::reread_lines;
 pub use restoration::{Restoration, Restored};

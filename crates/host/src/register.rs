@@ -24,7 +24,7 @@ pub use client::{RegisterError, Registration, register};
 pub use parser::{LINE_DATAGRAM_BYTES, parse_datagram};
 
 use crate::Roots;
-use crate::apps::{GlobError, ProcessId, Seats, UserGlob};
+use crate::apps::{GlobError, ProcessId, ProcessSlots, UserGlob};
 use crate::gauges::push::{PushSocket, PushSocketError};
 use decide::Users;
 use lull_measure::Nanos;
@@ -109,11 +109,11 @@ pub struct Registrar {
     unsaid: u64,
 }
 
-/// A template and its seats.
+/// A template and its slots.
 #[derive(Debug)]
 struct Offer {
     users: UserGlob,
-    seats: Seats,
+    slots: ProcessSlots,
 }
 
 /// Finds the app that a process belongs to.
@@ -127,8 +127,8 @@ impl Registrar {
     pub fn listen(path: &Path, templates: &[Template], roots: &Roots) -> Result<Self, ListenError> {
         let failed = |source: io::Error| ListenError::Kernel { path: path.to_owned(), source };
         let offer = |template: &Template| {
-            let seats = Seats::new(&template.name, template.most);
-            Ok(Offer { users: UserGlob::new(&template.users)?, seats })
+            let slots = ProcessSlots::new(&template.name, template.most);
+            Ok(Offer { users: UserGlob::new(&template.users)?, slots })
         };
         let templates = templates.iter().map(offer).collect::<Result<_, GlobError>>()?;
         let socket = PushSocket::bind(path)?;
@@ -167,10 +167,10 @@ impl Registrar {
         self.parser.parsing_end()
     }
 
-    /// The seats of a template.
-    pub fn seats(&self, template: &str) -> Option<&Seats> {
-        let mut all = self.templates.iter().map(|offer| &offer.seats);
-        all.find(|seats| seats.template() == template)
+    /// The slots of a template.
+    pub fn slots(&self, template: &str) -> Option<&ProcessSlots> {
+        let mut all = self.templates.iter().map(|offer| &offer.slots);
+        all.find(|slots| slots.template() == template)
     }
 
     /// Becomes readable when there is something to serve.
@@ -193,7 +193,7 @@ impl Registrar {
         notices
     }
 
-    /// Accepts and answers new requests, without waiting, and frees the seats of departed
+    /// Accepts and answers new requests, without waiting, and frees the slots of departed
     /// processes. `owner` finds the app that a process belongs to.
     pub(crate) fn serve(&mut self, time: Nanos, owner: OwnerOf<'_>) {
         self.served = time;
@@ -206,7 +206,7 @@ impl Registrar {
             }
         }
         let is_late = |(number, one): (&u64, &Connection)| {
-            let is_late = one.seat.is_none() && time >= one.since.saturating_add(PATIENCE);
+            let is_late = one.slot.is_none() && time >= one.since.saturating_add(PATIENCE);
             is_late.then_some(*number)
         };
         let late: Vec<u64> = self.connections.iter().filter_map(is_late).collect();
@@ -264,7 +264,7 @@ impl Registrar {
             let message = format!("user {} may not register with any template", new.uid());
             return Some(Refusal { reason: Reason::User, message });
         }
-        let newcomers = || self.connections.values().filter(|one| one.seat.is_none());
+        let newcomers = || self.connections.values().filter(|one| one.slot.is_none());
         let of_user = newcomers().filter(|one| one.uid() == new.uid()).count();
         if newcomers().count() < NEWCOMERS_MAX && of_user < NEWCOMERS_OF_USER_MAX {
             return None;
@@ -282,7 +282,7 @@ impl Registrar {
                 Turn::Line(_) => {
                     let refusal = busy("too many requests wait");
                     // A process that is registered stays so.
-                    let stays = connection.seat.is_some();
+                    let stays = connection.slot.is_some();
                     if !stays || !connection.answer(&Answer::Refused(refusal.clone())) {
                         return self.depart(number, Some(refusal));
                     }
@@ -332,7 +332,7 @@ impl Registrar {
             }
         };
         connection.keep(answer.ok().flatten());
-        if !is_read || connection.seat.is_none() {
+        if !is_read || connection.slot.is_none() {
             return self.close(connection, None);
         }
         self.connections.insert(number, connection);
@@ -344,10 +344,10 @@ impl Registrar {
         }
     }
 
-    /// Closes a connection and frees its seat.
+    /// Closes a connection and frees its slot.
     fn close(&mut self, mut connection: Connection, why: Option<Refusal>) {
-        if let Some(seat) = connection.seat.take() {
-            self.templates[seat.template].seats.free(seat.index);
+        if let Some(slot) = connection.slot.take() {
+            self.templates[slot.template].slots.free(slot.index);
         }
         if let Some(refusal) = why {
             connection.answer(&Answer::Refused(refusal.clone()));

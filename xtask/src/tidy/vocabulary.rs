@@ -2,13 +2,13 @@
 //!
 //! Checked are comments and string literals of Rust, prose in Markdown, and all text of other
 //! sources. Quotations do not count: text in backticks, in double quotes, and fenced code.
-//! Names are checked where functions, modules and types are defined.
+//! Names are checked where functions, modules, types, fields and variables are defined.
 
 use super::source::Rust;
 use super::tree::{File, Tree};
 use super::{Report, Rule};
 use syn::visit::{self, Visit};
-use syn::{Ident, Item, Signature};
+use syn::{Field, Ident, Item, PatIdent, Signature};
 
 pub(super) const WORDS: Rule = Rule {
     name: "words",
@@ -18,7 +18,7 @@ pub(super) const WORDS: Rule = Rule {
 
 pub(super) const NAMES: Rule = Rule {
     name: "names",
-    about: "a function, module or type has a verb or a standard noun for its name",
+    about: "functions, modules, types, fields and variables have verbs or standard nouns as names",
     check: check_names,
 };
 
@@ -28,6 +28,8 @@ const WORDS_BANNED: &[(&str, &str)] = &[
     ("somebody", "name the subject"),
     ("someone", "name the subject"),
     ("whoever", "name the subject"),
+    ("anybody", "name the subject"),
+    ("anyone", "name the subject"),
     ("anew", "again, or rebuild"),
     ("reckon", "compute or estimate"),
     ("reckons", "computes or estimates"),
@@ -52,7 +54,7 @@ const WORDS_BANNED: &[(&str, &str)] = &[
     ("tells", "reports or shows"),
 ];
 
-/// Each name that is not given, in lower case.
+/// Each name that no function, module or type has, in lower case.
 const NAMES_BANNED: &[&str] = &[
     "of",
     "with",
@@ -74,6 +76,16 @@ const NAMES_BANNED: &[&str] = &[
     "asked",
     "came",
 ];
+
+/// Each name that no type has. A field or function may, as in `seen` and `place`.
+const TYPES_BANNED: &[&str] = &[
+    "Around", "Ask", "Beat", "Believed", "Berth", "Both", "By", "Crew", "Got", "Here", "How",
+    "Kin", "Per", "Seen", "Took", "Useless", "What", "Where",
+];
+
+/// Each name that no field, parameter or variable has; nor is it a part of a function's name.
+const VALUES_BANNED: &[&str] =
+    &["asked", "came", "foretell", "foretold", "reckoned", "said", "told"];
 
 /// This file, which has to name what it refuses.
 const OWN: &str = "xtask/src/tidy/vocabulary.rs";
@@ -212,8 +224,29 @@ struct Names {
 }
 
 impl Names {
-    fn see(&mut self, name: &Ident) {
-        if NAMES_BANNED.contains(&name.to_string().to_lowercase().as_str()) {
+    fn check(&mut self, name: &Ident) {
+        self.check_among(NAMES_BANNED, name, &name.to_string().to_lowercase());
+    }
+
+    fn check_type(&mut self, name: &Ident) {
+        self.check(name);
+        self.check_among(TYPES_BANNED, name, &name.to_string());
+    }
+
+    fn check_parts(&mut self, name: &Ident) {
+        let text = name.to_string();
+        let mut parts = text.split('_').filter(|_| text.contains('_'));
+        if let Some(part) = parts.find(|part| VALUES_BANNED.contains(part)) {
+            self.check_among(VALUES_BANNED, name, part);
+        }
+    }
+
+    fn check_value(&mut self, name: &Ident) {
+        self.check_among(VALUES_BANNED, name, &name.to_string());
+    }
+
+    fn check_among(&mut self, banned: &[&str], name: &Ident, text: &str) {
+        if banned.contains(&text) {
             self.banned.push((name.span().start().line, name.to_string()));
         }
     }
@@ -221,16 +254,28 @@ impl Names {
 
 impl<'a> Visit<'a> for Names {
     fn visit_signature(&mut self, signature: &'a Signature) {
-        self.see(&signature.ident);
+        self.check(&signature.ident);
+        self.check_parts(&signature.ident);
+        visit::visit_signature(self, signature);
+    }
+
+    fn visit_field(&mut self, field: &'a Field) {
+        field.ident.iter().for_each(|name| self.check_value(name));
+        visit::visit_field(self, field);
+    }
+
+    fn visit_pat_ident(&mut self, pattern: &'a PatIdent) {
+        self.check_value(&pattern.ident);
+        visit::visit_pat_ident(self, pattern);
     }
 
     fn visit_item(&mut self, item: &'a Item) {
         match item {
-            Item::Enum(item) => self.see(&item.ident),
-            Item::Mod(item) => self.see(&item.ident),
-            Item::Struct(item) => self.see(&item.ident),
-            Item::Trait(item) => self.see(&item.ident),
-            Item::Type(item) => self.see(&item.ident),
+            Item::Enum(item) => self.check_type(&item.ident),
+            Item::Mod(item) => self.check(&item.ident),
+            Item::Struct(item) => self.check_type(&item.ident),
+            Item::Trait(item) => self.check_type(&item.ident),
+            Item::Type(item) => self.check_type(&item.ident),
             _ => {}
         }
         visit::visit_item(self, item);
@@ -286,5 +331,23 @@ mod tests {
             assert!(found[0].starts_with(&format!("a.rs:3: `{name}`")), "{found:?}");
         }
         assert_eq!(in_file(&NAMES, "a.rs", "mod spots;\nenum Desk {}\nstruct Post;\n").len(), 2);
+    }
+
+    #[test]
+    fn names_of_types_and_values_are_checked_where_they_are_defined() {
+        for name in TYPES_BANNED {
+            let found = in_file(&NAMES, "a.rs", &format!("type A = {name};\nstruct {name};\n"));
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].starts_with(&format!("a.rs:2: `{name}`")), "{found:?}");
+        }
+        for name in VALUES_BANNED {
+            let text = format!(
+                "struct A {{\n    {name}: u8,\n}}\nfn a({name}: u8) {{ let {name} = {name}; }}\n"
+            );
+            assert_eq!(in_file(&NAMES, "a.rs", &text).len(), 3, "{name}");
+            let text = format!("fn it_is_{name}_once() {{}}\nfn un{name}() {{}}\n");
+            assert_eq!(in_file(&NAMES, "a.rs", &text).len(), 1, "{name}");
+        }
+        assert_eq!(in_file(&NAMES, "a.rs", "fn a(seen: u8) { a.asked.a(told) }\n"), [""; 0]);
     }
 }

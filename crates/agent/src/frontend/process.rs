@@ -81,7 +81,7 @@ pub fn run() -> anyhow::Result<()> {
     memory::return_freed();
     pages.release();
     let (out, waiting) = mpsc::channel(WAITING_MAX);
-    let (orders, asked) = mpsc::channel(ORDERS_MAX);
+    let (orders, orders_in) = mpsc::channel(ORDERS_MAX);
     let Begin { apps, otlp: sources, names, protection, .. } = begin;
     let front = FrontProcess {
         page,
@@ -95,7 +95,7 @@ pub fn run() -> anyhow::Result<()> {
     };
     let all = LocalSet::new();
     all.spawn_local(write(Rc::clone(&channel), waiting));
-    all.spawn_local(pass_orders(asked, Rc::clone(&front.answers), front.out.clone()));
+    all.spawn_local(pass_orders(orders_in, Rc::clone(&front.answers), front.out.clone()));
     if let Some(lines) = lines {
         all.spawn_local(parse_lines(lines));
     }
@@ -290,12 +290,12 @@ impl FrontProcess {
 
 /// Passes orders on to the agent, and notes the clients that wait for their answers.
 async fn pass_orders(
-    mut asked: mpsc::Receiver<OrderRequest>,
+    mut orders_in: mpsc::Receiver<OrderRequest>,
     answers: Answers,
     out: mpsc::Sender<Vec<u8>>,
 ) {
     let mut number = 0_u32;
-    while let Some(OrderRequest { command, token, answer }) = asked.recv().await {
+    while let Some(OrderRequest { command, token, answer }) = orders_in.recv().await {
         number = number.wrapping_add(1);
         {
             let mut answers = answers.borrow_mut();

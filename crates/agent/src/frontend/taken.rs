@@ -1,5 +1,4 @@
-//! What an agent takes from its front end, whatever that sends: what the fuzz target `frontend`
-//! calls.
+//! An agent that accepts any bytes from its front end: the entry of the fuzz target `frontend`.
 
 use super::frames::{FrameError, Frames, count_taken, encode};
 use super::message::{FROM_MAX, FromFrontend, Ordered, Report, TEXT_MAX, shorten};

@@ -154,8 +154,8 @@ impl SeriesTable {
         let NewPoint { histogram, temporality, start, time, client, arrived_at } = point;
         let age = (start > 0).then(|| Nanos(time.saturating_sub(start)));
         let is_cumulative = temporality == Temporality::Cumulative;
-        // That the sender's exports did not have it before proves nothing: a collector splits
-        // exports, and a front end that was started again has forgotten all.
+        // A series that the sender's exports did not have before is not new for that reason: a
+        // collector splits exports, and a restarted front end has forgotten all.
         let is_of_now = !is_cumulative || age.is_some_and(|age| age <= FIRST_MAX);
         let added = is_of_now
             .then(|| Added { histogram: histogram.clone(), span: age.unwrap_or_default() });

@@ -1,7 +1,7 @@
-//! Apps that a discovery finds: each workload has a berth of its template while it is there.
+//! Apps that a discovery finds: each workload has a slot of its template while it is there.
 //!
-//! A workload for which no berth is free waits for one. Its objectives replace those of its
-//! template while it has the berth.
+//! A workload for which no slot is free waits for one. Its objectives replace those of its
+//! template while it has the slot.
 
 use super::Session;
 use super::policy::{policy_of, rebuild_of, shadow_of};
@@ -10,32 +10,33 @@ use crate::discovery::{Discovery, Finding, Report, ReportKind, Workload};
 use crate::record::RecordError;
 use lull_control::journal::{Entry, Event};
 use lull_control::{AppId, AppSpec, CoreSet, Epoch, Knob, Objective, Plant};
-use lull_host::apps::Berths;
+use lull_host::apps::CgroupSlots;
 use lull_measure::catalogue::{DISCOVERY_SILENCE, Sample};
 use std::collections::BTreeMap;
 
-/// The berths of the templates that a discovery fills, by the template's number.
-pub(super) type AllBerths = BTreeMap<usize, Berths>;
+/// The slots of the templates that a discovery fills, by the template's number.
+pub(super) type TemplateSlots = BTreeMap<usize, CgroupSlots>;
 
-/// The berths that a config has for what a discovery finds.
-pub(super) fn berths_of(config: &Config) -> AllBerths {
+/// The slots that a config has for what a discovery finds.
+pub(super) fn template_slots(config: &Config) -> TemplateSlots {
     let mut counts: BTreeMap<usize, (String, usize)> = BTreeMap::new();
     for app in &config.apps {
         if let Some((pods, slot)) = app.pods.as_ref().zip(app.slot) {
             counts.entry(slot.template).or_insert_with(|| (pods.template.clone(), 0)).1 += 1;
         }
     }
-    let berths =
-        |(template, (name, count)): (usize, (String, usize))| (template, Berths::new(&name, count));
-    counts.into_iter().map(berths).collect()
+    let slots = |(template, (name, count)): (usize, (String, usize))| {
+        (template, CgroupSlots::new(&name, count))
+    };
+    counts.into_iter().map(slots).collect()
 }
 
 /// A discovery and its findings.
 pub(super) struct Discovered {
     discovery: Box<dyn Discovery>,
-    /// Indexed by template: its first app and its berths.
-    templates: BTreeMap<usize, (usize, Berths)>,
-    /// Workloads that have a berth, by number.
+    /// Indexed by template: its first app and its slots.
+    templates: BTreeMap<usize, (usize, CgroupSlots)>,
+    /// Workloads that have a slot, by number.
     placed: BTreeMap<u64, AssignedApp>,
     /// Workloads that wait for one, by number.
     waiting: BTreeMap<u64, Workload>,
@@ -50,7 +51,7 @@ pub(super) struct Discovered {
 
 struct AssignedApp {
     workload: Workload,
-    berth: usize,
+    index: usize,
     app: AppId,
 }
 
@@ -58,14 +59,18 @@ struct AssignedApp {
 type Changed = BTreeMap<AppId, Option<Vec<Objective>>>;
 
 impl Discovered {
-    pub(super) fn new(discovery: Box<dyn Discovery>, berths: AllBerths, config: &Config) -> Self {
+    pub(super) fn new(
+        discovery: Box<dyn Discovery>,
+        slots: TemplateSlots,
+        config: &Config,
+    ) -> Self {
         let first = |template| {
             let is_of = |slot: crate::config::TemplateSlot| slot.template == template;
             config.apps.iter().position(|app| app.slot.is_some_and(is_of))
         };
-        let each = berths.into_iter();
+        let each = slots.into_iter();
         let templates =
-            each.filter_map(|(template, berths)| Some((template, (first(template)?, berths))));
+            each.filter_map(|(template, slots)| Some((template, (first(template)?, slots))));
         Self {
             discovery,
             templates: templates.collect(),
@@ -96,9 +101,9 @@ impl Discovered {
         changed
     }
 
-    /// Takes in workloads that are new and find a free berth, while an epoch lasts. All other
+    /// Takes in workloads that are new and find a free slot, while an epoch lasts. All other
     /// changes wait for its end, because the measurements of an epoch belong to the workload that
-    /// had the berth when it began.
+    /// had the slot when it began.
     fn poll_arrivals(&mut self) -> Changed {
         let mut changed = Changed::new();
         for finding in self.discovery.poll() {
@@ -117,11 +122,11 @@ impl Discovered {
         changed
     }
 
-    /// Ends the search for a workload that is gone; it keeps its berth until the epoch ends.
+    /// Ends the search for a workload that is gone; it keeps its slot until the epoch ends.
     fn end_search(&self, id: u64) {
         let Some(placed) = self.placed.get(&id) else { return };
-        if let Some((_, berths)) = self.templates.get(&placed.workload.template) {
-            berths.end_search(placed.berth);
+        if let Some((_, slots)) = self.templates.get(&placed.workload.template) {
+            slots.end_search(placed.index);
         }
     }
 
@@ -133,7 +138,7 @@ impl Discovered {
             Finding::Notice(_) => false,
         };
         let is_known = self.placed.contains_key(id) || self.waiting.contains_key(id);
-        let has_room = self.templates.get(template).is_some_and(|(_, berths)| !berths.is_full());
+        let has_room = self.templates.get(template).is_some_and(|(_, slots)| !slots.is_full());
         has_room && !is_known && !self.later.iter().any(is_about)
     }
 
@@ -157,29 +162,29 @@ impl Discovered {
         placed.workload = workload;
     }
 
-    /// Gives a workload a berth, or lets it wait for one; reports that it waits, unless it was
+    /// Gives a workload a slot, or lets it wait for one; reports that it waits, unless it was
     /// waiting before.
     fn place(&mut self, workload: Workload, was_waiting: bool, changed: &mut Changed) {
-        let Some((first, berths)) = self.templates.get(&workload.template) else { return };
-        let Some(berth) = berths.take(&workload.cgroup) else {
+        let Some((first, slots)) = self.templates.get(&workload.template) else { return };
+        let Some(index) = slots.take(&workload.cgroup) else {
             if !was_waiting {
-                let most = berths.count();
+                let most = slots.count();
                 let text = format!("all {most} apps of its [[match]] are taken: raise `most`");
                 self.leave(&workload, text);
             }
             self.waiting.insert(workload.id, workload);
             return;
         };
-        let app = AppId(u16::try_from(first + berth).unwrap_or(u16::MAX));
+        let app = AppId(u16::try_from(first + index).unwrap_or(u16::MAX));
         changed.insert(app, workload.objectives.clone());
-        self.placed.insert(workload.id, AssignedApp { workload, berth, app });
+        self.placed.insert(workload.id, AssignedApp { workload, index, app });
     }
 
     fn remove(&mut self, id: u64, changed: &mut Changed) {
         self.waiting.remove(&id);
-        let Some(AssignedApp { workload, berth, app }) = self.placed.remove(&id) else { return };
-        if let Some((_, berths)) = self.templates.get(&workload.template) {
-            berths.free(berth);
+        let Some(AssignedApp { workload, index, app }) = self.placed.remove(&id) else { return };
+        if let Some((_, slots)) = self.templates.get(&workload.template) {
+            slots.free(index);
         }
         self.entries.push(format!("{} is no longer managed", workload.name));
         changed.insert(app, None);
@@ -379,7 +384,7 @@ impl Session {
     /// Adds findings to the journal of an epoch, and reports the epoch to the workloads.
     pub(super) fn note_discovered(&mut self, epoch: &mut Epoch) {
         let Some(discovered) = &mut self.discovered else { return };
-        // A free berth waits for no process of its own.
+        // A free slot waits for no process of its own.
         let is_berth = |name: &String| {
             self.config.apps.iter().any(|app| app.pods.is_some() && app.name == *name)
         };

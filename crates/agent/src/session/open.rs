@@ -6,7 +6,7 @@ pub(super) mod outside;
 pub(super) mod sources;
 
 use super::areas::AppAreas;
-use super::discovered::{AllBerths, Discovered, berths_of};
+use super::discovered::{Discovered, TemplateSlots, template_slots};
 use super::gates::Gates;
 use super::keeper::FindingsWriter;
 use super::pod_apps::PodApps;
@@ -77,7 +77,7 @@ struct Started {
     apps: Vec<(AppHandle, Option<Watch>)>,
     library: Option<Library>,
     registrar: Option<Registrar>,
-    berths: AllBerths,
+    pod_slots: TemplateSlots,
 }
 
 /// The parts of a session besides its plant.
@@ -92,7 +92,7 @@ struct SessionParts {
     setups: AdmissionSetups,
     gates: Gates,
     areas: AppAreas,
-    berths: AllBerths,
+    pod_slots: TemplateSlots,
     pod_apps: PodApps,
     launcher: Launcher,
 }
@@ -212,7 +212,8 @@ impl<'a> Agent<'a> {
         let power = self.config.power_model()?;
         let listeners = Listeners { page: server.as_ref(), otlp: otlp.as_ref() };
         let started = self.start_apps(place, &roots, &socket, &stop, listeners)?;
-        let Started { ledger, guard, push, frontend, apps, library, registrar, berths } = started;
+        let Started { ledger, guard, push, frontend, apps, library, registrar, pod_slots } =
+            started;
         let (setups, gates) = (self.setups(&apps), self.gates(&apps));
         let areas = AppAreas::new(&self.config, &apps);
         let pod_apps = PodApps::new(frontend.clone(), &self.config);
@@ -251,7 +252,7 @@ impl<'a> Agent<'a> {
             setups,
             gates,
             areas,
-            berths,
+            pod_slots,
             pod_apps,
             launcher: self.launcher(&socket),
         };
@@ -309,12 +310,12 @@ impl<'a> Agent<'a> {
 
     fn control(self, plant: HostPlant, parts: SessionParts) -> anyhow::Result<Session> {
         let SessionParts { roots, mut recorder, guard, loads, server, frontend, gates, .. } = parts;
-        let SessionParts { library, setups, mut areas, berths, pod_apps, launcher, .. } = parts;
+        let SessionParts { library, setups, mut areas, pod_slots, pod_apps, launcher, .. } = parts;
         guard.beat(Patience::Long)?;
         let admission_controllers = self.start_admission(setups)?;
         areas.start(self.dry_run, self.say)?;
         let (mut config, discovery) = (self.config, self.discovery);
-        let discovered = discovery.map(|it| Discovered::new(it, berths, &config));
+        let discovered = discovery.map(|it| Discovered::new(it, pod_slots, &config));
         let place = remember(&mut config, plant.machine(), plant.apps(), self.say)?;
         // A dry run applies no settings, so its measurements must not be stored as findings.
         let keeper = FindingsWriter::new(place.filter(|_| !self.dry_run));
@@ -419,8 +420,8 @@ impl<'a> Agent<'a> {
         let frontend = self.start_frontend(&push, listeners, registrar.as_ref())?;
         let push = PushGauge::fed_by(frontend.push_source(push), &self.config.specs());
         let library = self.library()?;
-        let berths = berths_of(&self.config);
-        let found_by = TemplateSources { registrar: registrar.as_ref(), berths: &berths };
+        let pod_slots = template_slots(&self.config);
+        let found_by = TemplateSources { registrar: registrar.as_ref(), pod_slots: &pod_slots };
         let mut started: Vec<(AppHandle, Option<Watch>)> = Vec::new();
         let mut slots = VecDeque::new();
         for app in &self.config.apps {
@@ -439,7 +440,7 @@ impl<'a> Agent<'a> {
                 }
             }
         }
-        Ok(Started { ledger, guard, push, frontend, apps: started, library, registrar, berths })
+        Ok(Started { ledger, guard, push, frontend, apps: started, library, registrar, pod_slots })
     }
 
     /// Writes the preloaded library to a file, if an app needs it.

@@ -51,8 +51,8 @@ fn talk(to: &mut ChildStdin, from: &mut BufReader<ChildStdout>, seed: u64) -> Re
     writeln!(to, "{knobs}")?;
     let mut rng = Rng::seed_from_u64(seed);
     for _ in 0..TRIALS {
-        let asked: Request = line(from)?;
-        let reading = server(&asked.place, &mut rng);
+        let request: Request = line(from)?;
+        let reading = server(&request.place, &mut rng);
         writeln!(to, "{}", json!({"tail_us": reading.tail_us, "watts": reading.watts}))?;
     }
     line(from)

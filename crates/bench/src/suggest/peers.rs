@@ -220,8 +220,8 @@ fn search(surface: &Surface, method: Method, seed: u64) -> Result<Chosen> {
     // A surface takes next to no time to draw a trial.
     let took_ns = ns_each(TRIALS, || {
         while let Some(next) = search.ask(&mut rng) {
-            let came = surface.trial(&next.place, &mut rng);
-            search.tell(next.place, Ok(came));
+            let reading = surface.trial(&next.place, &mut rng);
+            search.tell(next.place, Ok(reading));
         }
     });
     let choice = search.choice().context("a search without a choice")?;

@@ -63,7 +63,7 @@ enum Trials {
     Formula { noise: f64, requests: u64 },
     /// One of these readings, at random.
     Measured(Vec<Vec<Reading>>),
-    /// Those of a formula, and in this share of the trials of some settings a burst.
+    /// Readings of a formula, with a burst in this share of the trials of some settings.
     #[cfg(test)]
     Bursts { share: f64, without: Box<Surface> },
 }

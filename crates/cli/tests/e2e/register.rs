@@ -68,7 +68,7 @@ fn a_program_is_an_app_from_its_start_to_its_end_under_the_number_that_it_was_st
     }
     let scene = Scene::new();
     let mut agent = scene.agent(&config(&scene, "*"));
-    agent.wait_until_printed("`first-1` waits: seat 1 of 1 for registrations as `first`");
+    agent.wait_until_printed("`first-1` waits: slot 1 of 1 for registrations as `first`");
     let first = Registered::new(&scene, "first", SLEEP);
     let second = Registered::new(&scene, "second", SLEEP);
     agent.wait_for("the cores of both", || first.is_set() && second.is_set());

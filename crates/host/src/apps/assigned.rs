@@ -1,7 +1,7 @@
-//! Apps whose cgroups a discovery assigns: a fixed number of *berths* for each template.
+//! Apps whose cgroups a discovery assigns: a fixed number of *slots* for each template.
 //!
 //! The discovery (the pods of a Kubernetes node, for example) knows which cgroups have come and
-//! gone. It gives a cgroup a berth and takes it away; the app of the berth has the processes of
+//! gone. It gives a cgroup a slot and takes it away; the app of the slot has the processes of
 //! that cgroup and of those below it, which are listed again when something may have changed
 //! ([`CgroupActivity`]).
 
@@ -18,14 +18,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Time after which a cgroup is listed again in any case, as all processes of the machine are.
 const LIST_AGAIN: Nanos = Nanos::from_secs(30);
 
-/// The berths of one template. Clones share them.
+/// The slots of one template. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Berths {
+pub struct CgroupSlots {
     template: Arc<str>,
     cgroups: Arc<Mutex<Vec<Option<Assigned>>>>,
 }
 
-/// A cgroup that has a berth.
+/// A cgroup that has a slot.
 #[derive(Debug, Clone)]
 struct Assigned {
     cgroup: Arc<Path>,
@@ -33,12 +33,12 @@ struct Assigned {
     is_looked_for: bool,
 }
 
-/// One berth, which is one app of the run.
+/// One slot, which is one app of the run.
 #[derive(Debug)]
-pub(super) struct Berth {
-    berths: Berths,
+pub(super) struct CgroupSlot {
+    slots: CgroupSlots,
     index: usize,
-    /// The cgroup of the berth at the last check.
+    /// The cgroup of the slot at the last check.
     seen: Option<Arc<Path>>,
     /// The directory of that cgroup once it was found, and what shows when to list it again.
     place: Option<(PathBuf, CgroupActivity)>,
@@ -59,8 +59,8 @@ pub(super) enum SinceListing {
     Unknown,
 }
 
-impl Berths {
-    /// Creates this many free berths of a template.
+impl CgroupSlots {
+    /// Creates this many free slots of a template.
     pub fn new(template: &str, count: usize) -> Self {
         Self { template: template.into(), cgroups: Arc::new(Mutex::new(vec![None; count])) }
     }
@@ -75,7 +75,7 @@ impl Berths {
         self.lock().iter().all(Option::is_some)
     }
 
-    /// Gives a cgroup (a directory, or a path below a hierarchy) the first free berth and returns
+    /// Gives a cgroup (a directory, or a path below a hierarchy) the first free slot and returns
     /// its number; `None` if all are taken. The cgroup need not exist yet.
     pub fn take(&self, cgroup: &Path) -> Option<usize> {
         let mut cgroups = self.lock();
@@ -84,28 +84,28 @@ impl Berths {
         Some(free)
     }
 
-    /// Ends the search for processes in the cgroup of a berth: the discovery has reported that the
-    /// cgroup is gone, and will free the berth.
+    /// Ends the search for processes in the cgroup of a slot: the discovery has reported that the
+    /// cgroup is gone, and will free the slot.
     pub fn end_search(&self, index: usize) {
         if let Some(Some(assigned)) = self.lock().get_mut(index) {
             assigned.is_looked_for = false;
         }
     }
 
-    /// Whether processes are looked for in the cgroup of a berth while it has none.
+    /// Whether processes are looked for in the cgroup of a slot while it has none.
     pub fn is_looked_for(&self, index: usize) -> bool {
         matches!(self.lock().get(index), Some(Some(Assigned { is_looked_for: true, .. })))
     }
 
-    /// Frees a berth. Processes of its cgroup that still run get back what they had before.
+    /// Frees a slot. Processes of its cgroup that still run get their former values back.
     pub fn free(&self, index: usize) {
-        if let Some(berth) = self.lock().get_mut(index) {
-            *berth = None;
+        if let Some(slot) = self.lock().get_mut(index) {
+            *slot = None;
         }
     }
 
-    pub(super) fn each(&self) -> impl Iterator<Item = Berth> + '_ {
-        (0..self.count()).map(|index| Berth::new(self.clone(), index))
+    pub(super) fn each(&self) -> impl Iterator<Item = CgroupSlot> + '_ {
+        (0..self.count()).map(|index| CgroupSlot::new(self.clone(), index))
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Option<Assigned>>> {
@@ -114,28 +114,28 @@ impl Berths {
     }
 }
 
-impl Berth {
-    const fn new(berths: Berths, index: usize) -> Self {
-        Self { berths, index, seen: None, place: None, listed: None, latest: None }
+impl CgroupSlot {
+    const fn new(slots: CgroupSlots, index: usize) -> Self {
+        Self { slots, index, seen: None, place: None, listed: None, latest: None }
     }
 
-    /// A berth that no discovery knows, so that it stays free.
+    /// A slot that no discovery knows, so that it stays free.
     pub(super) fn unassigned() -> Self {
-        Self::new(Berths::new("", 1), 0)
+        Self::new(CgroupSlots::new("", 1), 0)
     }
 
     fn cgroup(&self) -> Option<Arc<Path>> {
-        self.berths.lock().get(self.index)?.as_ref().map(|assigned| assigned.cgroup.clone())
+        self.slots.lock().get(self.index)?.as_ref().map(|assigned| assigned.cgroup.clone())
     }
 
     /// Whether processes are looked for in its cgroup while it has none.
     pub(super) fn is_looked_for(&self) -> bool {
-        self.berths.is_looked_for(self.index)
+        self.slots.is_looked_for(self.index)
     }
 
-    /// Whether another cgroup has it than when it was looked at last.
+    /// Whether the slot has another cgroup than at the last check.
     pub(super) fn has_news(&self) -> bool {
-        let all = self.berths.lock();
+        let all = self.slots.lock();
         let Some(now) = all.get(self.index) else { return false };
         match (now.as_ref().map(|assigned| &assigned.cgroup), &self.seen) {
             // Nearly always it is the same text, which is not compared byte by byte.
@@ -144,11 +144,11 @@ impl Berth {
         }
     }
 
-    /// Notes the cgroup of the berth; returns whether it had another one before.
+    /// Notes the cgroup of the slot; returns whether it had another one before.
     pub(super) fn look(&mut self) -> bool {
         let has_changed = self.has_news();
         if has_changed {
-            *self = Self { seen: self.cgroup(), ..Self::new(self.berths.clone(), self.index) };
+            *self = Self { seen: self.cgroup(), ..Self::new(self.slots.clone(), self.index) };
         }
         has_changed
     }
@@ -162,7 +162,7 @@ impl Berth {
         };
         // Read before the listing, so that a change during the listing is found by the next look.
         let before = activity.read();
-        // The agent's own pod can have a berth.
+        // The agent's own pod can have a slot.
         let found = listed(place, table)?;
         Search::Cgroup(place.clone()).check_count(found.len())?;
         self.latest = before;
@@ -236,8 +236,8 @@ impl Berth {
         match &self.seen {
             Some(cgroup) => format!("cgroup {}", cgroup.display()),
             None => {
-                let (template, count) = (&self.berths.template, self.berths.count());
-                format!("berth {} of {count} of `{template}`", self.index + 1)
+                let (template, count) = (&self.slots.template, self.slots.count());
+                format!("slot {} of {count} of `{template}`", self.index + 1)
             }
         }
     }
@@ -256,11 +256,11 @@ mod tests {
         tree.write("sys/fs/cgroup/kubepods/a/cgroup.procs", "11\n");
         tree.write("sys/fs/cgroup/kubepods/a/main/cgroup.procs", "12\n");
         let table = ProcessTable::new(&tree.roots()).unwrap();
-        let berths = Berths::new("pod", 2);
-        let mut all: Vec<Berth> = berths.each().collect();
-        assert_eq!(berths.take(Path::new("kubepods/a")), Some(0));
-        assert_eq!(berths.take(Path::new("kubepods/b")), Some(1));
-        assert_eq!(berths.take(Path::new("kubepods/c")), None);
+        let slots = CgroupSlots::new("pod", 2);
+        let mut all: Vec<CgroupSlot> = slots.each().collect();
+        assert_eq!(slots.take(Path::new("kubepods/a")), Some(0));
+        assert_eq!(slots.take(Path::new("kubepods/b")), Some(1));
+        assert_eq!(slots.take(Path::new("kubepods/c")), None);
         assert!(all[0].has_news() && all[0].look() && !all[0].look());
         assert_eq!(all[0].processes(&table).unwrap(), BTreeSet::from([11, 12]));
         assert!(all[0].may_have_processes(&table));
@@ -268,15 +268,15 @@ mod tests {
         assert!(!all[1].may_have_processes(&table), "its cgroup does not exist yet");
         assert!(all[1].processes(&table).unwrap().is_empty());
         assert!(all[0].is_looked_for());
-        berths.end_search(0);
-        assert!(!all[0].is_looked_for() && !all[0].has_news(), "it has its berth until then");
+        slots.end_search(0);
+        assert!(!all[0].is_looked_for() && !all[0].has_news(), "it has its slot until then");
         assert!(!all[0].processes(&table).unwrap().is_empty());
-        berths.free(0);
-        berths.free(9);
+        slots.free(0);
+        slots.free(9);
         assert!(all[0].has_news() && !all[0].is_looked_for() && all[0].look());
         assert!(all[0].processes(&table).unwrap().is_empty());
-        assert_eq!(berths.take(Path::new("kubepods/c")), Some(0));
-        assert!(all[0].is_looked_for() && all[0].describe().contains("berth 1 of 2 of `pod`"));
+        assert_eq!(slots.take(Path::new("kubepods/c")), Some(0));
+        assert!(all[0].is_looked_for() && all[0].describe().contains("slot 1 of 2 of `pod`"));
         assert!(all[1].is_spare() && !all[0].is_spare());
     }
 
@@ -288,17 +288,17 @@ mod tests {
         let (own, pid) = (std::process::id(), app.id());
         tree.write("sys/fs/cgroup/kubepods/a/cgroup.procs", &format!("1\n{own}\n{pid}\n"));
         let table = ProcessTable::new(&roots).unwrap();
-        let berths = Berths::new("pod", 1);
-        berths.take(Path::new("kubepods/a"));
-        let mut berth = berths.each().next().unwrap();
-        berth.look();
-        let (found, may_have_any) = (berth.processes(&table), berth.may_have_processes(&table));
+        let slots = CgroupSlots::new("pod", 1);
+        slots.take(Path::new("kubepods/a"));
+        let mut slot = slots.each().next().unwrap();
+        slot.look();
+        let (found, may_have_any) = (slot.processes(&table), slot.may_have_processes(&table));
         app.kill().unwrap();
         app.wait().unwrap();
         assert_eq!(found.unwrap(), BTreeSet::from([pid.cast_signed()]));
         assert!(may_have_any);
         tree.write("sys/fs/cgroup/kubepods/a/cgroup.procs", &format!("1\n{own}\n"));
-        assert!(!berth.may_have_processes(&table), "the agent is not an app");
+        assert!(!slot.may_have_processes(&table), "the agent is not an app");
     }
 
     #[test]
@@ -310,28 +310,28 @@ mod tests {
             tree.write(&format!("sys/fs/cgroup/kubepods/{group}/cpu.stat"), "usage_usec 7\n");
         }
         let table = ProcessTable::new(&tree.roots()).unwrap();
-        let berths = Berths::new("pod", 1);
-        let mut berth = berths.each().next().unwrap();
-        berths.take(Path::new("kubepods/a"));
-        berth.look();
-        assert_eq!(berth.since_listing(), SinceListing::Unknown, "it was not listed yet");
-        berth.processes(&table).unwrap();
-        assert_eq!((berth.since_listing(), berth.usage_us()), (SinceListing::Idle, Some(7)));
-        berth.forget_listing();
-        assert_eq!(berth.since_listing(), SinceListing::Unknown);
-        berth.processes(&table).unwrap();
-        let (_, activity) = berth.listed.unwrap();
-        berth.listed = Some((Nanos::ZERO, activity));
-        assert_eq!(berth.since_listing(), SinceListing::Unknown, "it is too long ago");
-        berth.processes(&table).unwrap();
-        berths.free(0);
-        berths.take(Path::new("kubepods/b"));
-        assert!(berth.has_news() && berth.look() && berth.usage_us().is_none());
-        assert_eq!(berth.since_listing(), SinceListing::Unknown, "it is another one");
-        berth.processes(&table).unwrap();
-        berths.free(0);
-        berths.take(Path::new("kubepods/b"));
-        assert!(!berth.has_news() && !berth.look(), "the same has it again");
-        assert_eq!(berth.since_listing(), SinceListing::Idle);
+        let slots = CgroupSlots::new("pod", 1);
+        let mut slot = slots.each().next().unwrap();
+        slots.take(Path::new("kubepods/a"));
+        slot.look();
+        assert_eq!(slot.since_listing(), SinceListing::Unknown, "it was not listed yet");
+        slot.processes(&table).unwrap();
+        assert_eq!((slot.since_listing(), slot.usage_us()), (SinceListing::Idle, Some(7)));
+        slot.forget_listing();
+        assert_eq!(slot.since_listing(), SinceListing::Unknown);
+        slot.processes(&table).unwrap();
+        let (_, activity) = slot.listed.unwrap();
+        slot.listed = Some((Nanos::ZERO, activity));
+        assert_eq!(slot.since_listing(), SinceListing::Unknown, "it is too long ago");
+        slot.processes(&table).unwrap();
+        slots.free(0);
+        slots.take(Path::new("kubepods/b"));
+        assert!(slot.has_news() && slot.look() && slot.usage_us().is_none());
+        assert_eq!(slot.since_listing(), SinceListing::Unknown, "it is another one");
+        slot.processes(&table).unwrap();
+        slots.free(0);
+        slots.take(Path::new("kubepods/b"));
+        assert!(!slot.has_news() && !slot.look(), "the same has it again");
+        assert_eq!(slot.since_listing(), SinceListing::Idle);
     }
 }

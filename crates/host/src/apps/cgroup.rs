@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_that_is_removed_is_told() {
+    fn a_cgroup_that_is_removed_is_reported() {
         let (_tree, roots) = tree(&[("a/cgroup.procs", "1\n")]);
         let path = find(&roots, Path::new("/a")).unwrap();
         std::fs::remove_dir_all(&path).unwrap();

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_learns_what_came_changed_or_went_since_it_looked() {
+    fn a_search_learns_of_new_changed_and_ended_processes_since_its_last_look() {
         let tree = tempfile::tempdir().unwrap();
         let roots = Roots::under(tree.path());
         let write = |pid: i32, args: &str| {

@@ -29,7 +29,7 @@ struct State {
     /// When the kernel began to report forks, in clock ticks since boot.
     since_ticks: u64,
     /// Indexed by number: the processes that are followed, and their descendants.
-    kin: BTreeMap<i32, Kin>,
+    kin: BTreeMap<i32, Ancestry>,
     /// The process whose children may be followed later, if one is set.
     starter: Option<i32>,
     /// Indexed by number: the children of the starter that are not followed, and their descendants,
@@ -50,7 +50,7 @@ struct State {
 const CHANGED_MAX: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Kin {
+struct Ancestry {
     /// The nearest ancestor that is followed; for such a process itself.
     creator: ProcessId,
     /// The first process of its app.
@@ -194,7 +194,7 @@ impl Forks {
 impl State {
     /// Makes a process the creator of its new processes.
     fn insert(&mut self, process: ProcessId, first: ProcessId) {
-        let kin = Kin { creator: process, first };
+        let kin = Ancestry { creator: process, first };
         if self.kin.insert(process.pid, kin).is_none() {
             self.fresh.insert(process.pid);
         }
@@ -230,11 +230,11 @@ impl State {
     /// its own creator. Otherwise, or if an end may be missing, the number is another process's.
     fn take_fork(&mut self, parent: i32, child: i32) {
         let is_fresh = self.fresh.contains(&child) && !self.has_lost;
-        let is_own = |kin: &&Kin| kin.creator.pid == child && is_fresh;
+        let is_own = |kin: &&Ancestry| kin.creator.pid == child && is_fresh;
         let followed = self.kin.get(&child).filter(is_own).map(|kin| kin.creator);
         match (self.kin.get(&parent).copied(), followed) {
-            (Some(Kin { first, .. }), Some(creator)) => {
-                self.kin.insert(child, Kin { creator, first });
+            (Some(Ancestry { first, .. }), Some(creator)) => {
+                self.kin.insert(child, Ancestry { creator, first });
             }
             (Some(kin), None) => drop(self.kin.insert(child, kin)),
             (None, Some(_)) => {}
@@ -281,7 +281,7 @@ mod tests {
     #[test]
     fn a_descendant_keeps_its_creator_when_all_between_have_ended() {
         let mut state = State::default();
-        state.kin.insert(7, Kin { creator: id(7), first: id(5) });
+        state.kin.insert(7, Ancestry { creator: id(7), first: id(5) });
         let forked = |parent, child| ProcessEvent::Forked { parent, child };
         for event in [
             forked(7, 8),
@@ -296,7 +296,7 @@ mod tests {
             state.take(event);
         }
         assert_eq!(state.kin.keys().copied().collect::<Vec<_>>(), [9, 10]);
-        assert!(state.kin.values().all(|kin| *kin == Kin { creator: id(7), first: id(5) }));
+        assert!(state.kin.values().all(|kin| *kin == Ancestry { creator: id(7), first: id(5) }));
         assert_eq!(state.changed, BTreeSet::from([7, 8, 9, 10, 11]));
         assert!(!state.has_lost);
         state.take(ProcessEvent::Lost);
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn a_process_that_is_followed_before_its_fork_is_read_keeps_its_descendants() {
         let mut state = State::default();
-        let own = |pid, first| Kin { creator: id(pid), first: id(first) };
+        let own = |pid, first| Ancestry { creator: id(pid), first: id(first) };
         [5, 7, 8].into_iter().for_each(|pid| state.insert(id(pid), id(pid)));
         let forked = |parent, child| ProcessEvent::Forked { parent, child };
         // The first one was made by a process that is not followed, the second by another one.
@@ -329,7 +329,7 @@ mod tests {
         made.into_iter().chain([forked(2, 11), forked(11, 12)]).for_each(|it| state.take(it));
         state.insert(id(7), id(7));
         assert_eq!(state.kin.keys().copied().collect::<Vec<_>>(), [7, 9]);
-        assert!(state.kin.values().all(|kin| *kin == Kin { creator: id(7), first: id(7) }));
+        assert!(state.kin.values().all(|kin| *kin == Ancestry { creator: id(7), first: id(7) }));
         // Process 11 has ended, and the starter makes another of its number.
         [exited(11), forked(2, 11)].into_iter().for_each(|it| state.take(it));
         state.insert(id(11), id(11));
@@ -343,7 +343,7 @@ mod tests {
     fn a_number_that_is_given_again_is_followed_no_longer() {
         let mut state = State::default();
         // A child that waits to be waited for is followed again after its end was reported.
-        state.kin.insert(7, Kin { creator: id(7), first: id(5) });
+        state.kin.insert(7, Ancestry { creator: id(7), first: id(5) });
         state.take(ProcessEvent::Forked { parent: 1, child: 7 });
         assert!(!state.kin.contains_key(&7));
     }

@@ -1,13 +1,13 @@
 //! One app of a run, started by Lull or attached.
 
-use super::assigned::{Berth, Berths};
+use super::assigned::{CgroupSlot, CgroupSlots};
 use super::attach::{AttachError, Target, scope_of, search_for};
 use super::identity::ProcessId;
 use super::launch::{Launch, StartError, Started, start};
 use super::members::{AppProcesses, Scope};
 use super::search::SearchError;
-use super::seat::Seats;
 use super::signal::signal;
+use super::slot::ProcessSlots;
 use super::table::ProcessTable;
 use super::template::Slot;
 use super::terminate::{Ended, StartedTree, terminate};
@@ -99,25 +99,25 @@ impl AppHandle {
         Ok(each.map(handle).collect())
     }
 
-    /// Makes apps of the processes that register for these seats, one a name.
-    pub fn attach_registered(names: &[String], seats: &Seats) -> Vec<Self> {
-        let each = names.iter().zip(seats.each());
+    /// Makes apps of the processes that register for these slots, one a name.
+    pub fn attach_registered(names: &[String], slots: &ProcessSlots) -> Vec<Self> {
+        let each = names.iter().zip(slots.each());
         let handle =
-            |(name, seat): (&String, _)| Self::new(name.clone(), Scope::Registered(seat), None);
+            |(name, slot): (&String, _)| Self::new(name.clone(), Scope::Registered(slot), None);
         each.map(handle).collect()
     }
 
-    /// Makes apps of the cgroups that a discovery assigns to these berths, one a name.
-    pub fn attach_assigned(names: &[String], berths: &Berths) -> Vec<Self> {
-        let each = names.iter().zip(berths.each());
+    /// Makes apps of the cgroups that a discovery assigns to these slots, one a name.
+    pub fn attach_assigned(names: &[String], slots: &CgroupSlots) -> Vec<Self> {
+        let each = names.iter().zip(slots.each());
         let handle =
-            |(name, berth): (&String, _)| Self::new(name.clone(), Scope::Assigned(berth), None);
+            |(name, slot): (&String, _)| Self::new(name.clone(), Scope::Assigned(slot), None);
         each.map(handle).collect()
     }
 
     /// The place of an app that was removed from the run: it never has a process.
     pub(crate) fn vacant() -> Self {
-        Self::new(String::new(), Scope::Assigned(Berth::unassigned()), None)
+        Self::new(String::new(), Scope::Assigned(CgroupSlot::unassigned()), None)
     }
 
     const fn new(name: String, scope: Scope, started: Option<Started>) -> Self {
@@ -411,7 +411,7 @@ mod tests {
         let root = ProcessId::lookup(&tree.roots(), 7).unwrap();
         let scope = Scope::Tree { root, with_group: false };
         let mut app = AppHandle::new("app".to_owned(), scope, None);
-        // A read of it fails, and not because there is no such file.
+        // The file exists and cannot be read.
         tree.remove("proc/7/stat");
         std::fs::create_dir(tree.path("proc/7/stat")).unwrap();
         assert_eq!(app.running(&mut table, false), [root]);

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stopped_process_is_seen_and_an_ended_one_that_nobody_waited_for_does_not_run() {
+    fn a_stopped_process_is_seen_and_an_ended_one_without_a_wait_does_not_run() {
         let roots = Roots::default();
         let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
         let id = ProcessId::lookup(&roots, child.id().cast_signed()).unwrap();

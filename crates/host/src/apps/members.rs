@@ -8,10 +8,10 @@
 //! kernel reports forks ([`Forks`](super::forks::Forks)); elsewhere it is missed, and attaching by
 //! cgroup catches it.
 
-use super::assigned::{Berth, SinceListing};
+use super::assigned::{CgroupSlot, SinceListing};
 use super::identity::{Facts, ProcessId, cpu_time_of, numbers};
 use super::search::{Search, SearchError};
-use super::seat::Seat;
+use super::slot::ProcessSlot;
 use super::table::ProcessTable;
 use super::template::Slot;
 use crate::files::unless_gone;
@@ -37,9 +37,9 @@ pub(super) enum Scope {
     /// One of the things that a template finds.
     Slot(Slot),
     /// A process that has registered itself, and its descendants.
-    Registered(Seat),
+    Registered(ProcessSlot),
     /// Every process of the cgroup that a discovery has assigned.
-    Assigned(Berth),
+    Assigned(CgroupSlot),
 }
 
 /// The processes and threads of one app at the last refresh.
@@ -105,7 +105,7 @@ impl AppProcesses {
         }
         self.note_end_of_group(before > 0, table);
         let found = match &mut self.scope {
-            Scope::Assigned(berth) => Some(berth.processes(table)),
+            Scope::Assigned(slot) => Some(slot.processes(table)),
             Scope::Search(search) => Some(search.processes(table)),
             Scope::Slot(slot) => Some(slot.processes(table)),
             Scope::Tree { .. } | Scope::Registered(_) => None,
@@ -169,12 +169,12 @@ impl AppProcesses {
     /// The first process of a tree, and whether its process group belongs to the app. If
     /// another process has registered than before, what belonged to that one has left.
     fn root(&mut self) -> Option<(ProcessId, bool)> {
-        let seat = match &mut self.scope {
+        let slot = match &mut self.scope {
             Scope::Tree { root, with_group } => return Some((*root, *with_group)),
             Scope::Search(_) | Scope::Slot(_) | Scope::Assigned(_) => return None,
-            Scope::Registered(seat) => seat,
+            Scope::Registered(slot) => slot,
         };
-        let (root, has_changed) = seat.look();
+        let (root, has_changed) = slot.look();
         if has_changed {
             self.leave_all();
         }
@@ -183,8 +183,8 @@ impl AppProcesses {
 
     /// If a discovery has assigned another cgroup, the processes of the former one have left.
     fn note_assignment(&mut self) {
-        if let Scope::Assigned(berth) = &mut self.scope
-            && berth.look()
+        if let Scope::Assigned(slot) = &mut self.scope
+            && slot.look()
         {
             self.leave_all();
         }
@@ -193,8 +193,8 @@ impl AppProcesses {
     /// Whether the cgroup that a discovery has assigned has the processes of its last listing. If
     /// so, their threads are up to date.
     fn is_as_listed(&mut self, roots: &Roots) -> bool {
-        let Scope::Assigned(berth) = &mut self.scope else { return false };
-        match berth.since_listing() {
+        let Scope::Assigned(slot) = &mut self.scope else { return false };
+        match slot.since_listing() {
             SinceListing::Idle => true,
             SinceListing::Tasks(count) => {
                 self.list_threads(roots);
@@ -227,8 +227,8 @@ impl AppProcesses {
             return;
         }
         self.left_out.clear();
-        if let Scope::Assigned(berth) = &mut self.scope {
-            berth.forget_listing();
+        if let Scope::Assigned(slot) = &mut self.scope {
+            slot.forget_listing();
         }
     }
 
@@ -260,7 +260,7 @@ impl AppProcesses {
     pub(super) fn is_searched(&self) -> bool {
         match &self.scope {
             Scope::Search(_) => true,
-            Scope::Assigned(berth) => berth.is_looked_for(),
+            Scope::Assigned(slot) => slot.is_looked_for(),
             Scope::Tree { .. } | Scope::Slot(_) | Scope::Registered(_) => false,
         }
     }
@@ -280,8 +280,8 @@ impl AppProcesses {
     /// the last refresh.
     pub(super) fn has_news(&self) -> bool {
         match &self.scope {
-            Scope::Registered(seat) => seat.has_news(),
-            Scope::Assigned(berth) => berth.has_news(),
+            Scope::Registered(slot) => slot.has_news(),
+            Scope::Assigned(slot) => slot.has_news(),
             Scope::Tree { .. } | Scope::Search(_) | Scope::Slot(_) => false,
         }
     }
@@ -290,8 +290,8 @@ impl AppProcesses {
     pub(super) fn is_spare(&self) -> bool {
         match &self.scope {
             Scope::Slot(slot) => slot.is_spare(),
-            Scope::Registered(seat) => seat.is_spare(),
-            Scope::Assigned(berth) => berth.is_spare(),
+            Scope::Registered(slot) => slot.is_spare(),
+            Scope::Assigned(slot) => slot.is_spare(),
             Scope::Tree { .. } | Scope::Search(_) => false,
         }
     }
@@ -315,7 +315,7 @@ impl AppProcesses {
     pub(super) fn may_have_returned(&mut self, table: &ProcessTable) -> bool {
         match &mut self.scope {
             Scope::Search(search) => search.may_have_processes(table),
-            Scope::Assigned(berth) => berth.may_have_processes(table),
+            Scope::Assigned(slot) => slot.may_have_processes(table),
             Scope::Tree { .. } | Scope::Slot(_) | Scope::Registered(_) => false,
         }
     }
@@ -334,8 +334,8 @@ impl AppProcesses {
             Scope::Search(search) => search.describe(),
             Scope::Slot(slot) => slot.describe(),
             Scope::Tree { root, .. } => format!("process {}", root.pid),
-            Scope::Registered(seat) => seat.describe(),
-            Scope::Assigned(berth) => berth.describe(),
+            Scope::Registered(slot) => slot.describe(),
+            Scope::Assigned(slot) => slot.describe(),
         }
     }
 
@@ -353,7 +353,7 @@ impl AppProcesses {
     /// it stays, none of its tasks has run.
     pub(super) const fn usage_us(&self) -> Option<u64> {
         match &self.scope {
-            Scope::Assigned(berth) => berth.usage_us(),
+            Scope::Assigned(slot) => slot.usage_us(),
             _ => None,
         }
     }
@@ -499,7 +499,7 @@ impl Member {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apps::Berths;
+    use crate::apps::CgroupSlots;
     use crate::testing::Tree;
     use std::io::{Read, Write};
     use std::process::{Command, Stdio};
@@ -517,7 +517,7 @@ mod tests {
         let table = ProcessTable::new(&tree.roots()).unwrap();
         let mut app = AppProcesses::new(Scope::Search(Search::Cgroup(tree.path(GROUP))));
         app.refresh(&table).unwrap();
-        // A read of it fails, and not because there is no such file.
+        // The file exists and cannot be read.
         tree.remove("proc/7/stat");
         std::fs::create_dir(tree.path("proc/7/stat")).unwrap();
         assert!(app.any_runs(&tree.roots()));
@@ -653,7 +653,7 @@ mod tests {
         assert!(member.tasks.keys().eq([&pid]) && member.has_run, "{member:?}");
     }
 
-    /// A tree with the processes 11 and 12, of which the cgroup of the only berth has the first.
+    /// A tree with the processes 11 and 12, of which the cgroup of the only slot has the first.
     struct Assigned {
         tree: Tree,
         table: ProcessTable,
@@ -670,10 +670,10 @@ mod tests {
             tree.write(&format!("{GROUP}/cgroup.procs"), "11\n");
             tree.write(&format!("{GROUP}/{name}"), text);
             let table = ProcessTable::new(&tree.roots()).unwrap();
-            let berths = Berths::new("pod", 1);
-            berths.take(Path::new("kubepods/a"));
-            let berth = berths.each().next().unwrap();
-            Self { tree, table, app: AppProcesses::new(Scope::Assigned(berth)) }
+            let slots = CgroupSlots::new("pod", 1);
+            slots.take(Path::new("kubepods/a"));
+            let slot = slots.each().next().unwrap();
+            Self { tree, table, app: AppProcesses::new(Scope::Assigned(slot)) }
         }
 
         fn set(&self, name: &str, text: &str) {

@@ -340,7 +340,7 @@ mod tests {
         let tree = Tree::new();
         tree.write("proc/7/stat", &std::fs::read_to_string("/proc/self/stat").unwrap());
         let mut table = ProcessTable::new(&tree.roots()).unwrap();
-        // A read of it fails, and not because there is no such file.
+        // The file exists and cannot be read.
         tree.remove("proc/7/stat");
         std::fs::create_dir(tree.path("proc/7/stat")).unwrap();
         assert!(table.read_again(7).is_some() && table.facts(7).is_some());

@@ -77,7 +77,7 @@ pub(crate) fn terminate(
         return Ended { left, ..Ended::default() };
     };
     let mut hunt = Hunt::new(table, started, marks);
-    let mut patience = Patience { grace, asked: None, forced: None };
+    let mut patience = Patience { grace, requested: None, forced: None };
     let mut ended = Ended::default();
     loop {
         hunt.look();
@@ -109,14 +109,14 @@ enum Next {
 /// that stood still for seconds must not lead to giving up before any was sent.
 struct Patience {
     grace: Duration,
-    asked: Option<Instant>,
+    requested: Option<Instant>,
     forced: Option<Instant>,
 }
 
 impl Patience {
     fn next(&mut self, now: Instant) -> Next {
-        let asked = *self.asked.get_or_insert(now);
-        if now.duration_since(asked) <= self.grace {
+        let requested = *self.requested.get_or_insert(now);
+        if now.duration_since(requested) <= self.grace {
             return Next::Ask;
         }
         let forced = *self.forced.get_or_insert(now);
@@ -261,9 +261,9 @@ mod tests {
     }
 
     #[test]
-    fn no_step_is_left_out_on_a_machine_that_stands_still_in_between() {
+    fn no_step_is_left_out_on_a_machine_that_stalls_in_between() {
         let grace = Duration::from_secs(3);
-        let mut patience = Patience { grace, asked: None, forced: None };
+        let mut patience = Patience { grace, requested: None, forced: None };
         let mut now = Instant::now();
         let mut steps = Vec::new();
         for _ in 0..4 {
@@ -275,7 +275,8 @@ mod tests {
 
     #[test]
     fn each_step_has_its_time() {
-        let mut patience = Patience { grace: Duration::from_secs(3), asked: None, forced: None };
+        let mut patience =
+            Patience { grace: Duration::from_secs(3), requested: None, forced: None };
         let begun = Instant::now();
         let at = |ms| begun + Duration::from_millis(ms);
         let steps = [0, 2_900, 3_100, 5_000, 5_200].map(|ms| patience.next(at(ms)));

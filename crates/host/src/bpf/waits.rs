@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_belongs_to_its_parents_app_and_nobody_elses_waits_count() {
+    fn a_child_belongs_to_its_parents_app_and_no_other_waits_count() {
         let Some(mut watch) = watch(2) else { return };
         let parent = shell("sleep 0.2; for i in 1 2 3; do sh -c 'sleep 0.05'; done; sleep 600");
         let stranger = shell("while :; do sleep 0.01; done");

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 /// The format that this version writes.
 pub(super) const FORMAT: u32 = 4;
-/// The oldest format that this version reads, which lacks [`What::Dismissed`].
+/// The oldest format that this version reads, which lacks [`EntryContent::Dismissed`].
 pub(super) const FORMAT_MIN: u32 = 3;
 
 /// One line.
@@ -29,12 +29,12 @@ pub(super) struct Entry {
     /// When it was written, in clock ticks since boot.
     pub(super) at_ticks: u64,
     /// The content of the entry.
-    pub(super) what: What,
+    pub(super) what: EntryContent,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum What {
+pub(super) enum EntryContent {
     /// The first line.
     Header { format: u32, agent: ProcessId, version: String },
     /// A value before its first change.
@@ -80,11 +80,9 @@ impl Entry {
     /// The process whose main thread it describes, if it does.
     pub(super) fn main_process(&self) -> Option<ProcessId> {
         match self.what {
-            What::Old(Original::Thread { tid, pid, start_time_ticks: start_ticks, .. })
-                if tid == pid =>
-            {
-                Some(ProcessId { pid, start_ticks })
-            }
+            EntryContent::Old(Original::Thread {
+                tid, pid, start_time_ticks: start_ticks, ..
+            }) if tid == pid => Some(ProcessId { pid, start_ticks }),
             _ => None,
         }
     }
@@ -92,7 +90,7 @@ impl Entry {
     /// The first process of the app that Lull has started, if the line is about one.
     pub(super) fn started(&self) -> Option<ProcessId> {
         match self.what {
-            What::Old(Original::Started { pid, start_time_ticks: start_ticks }) => {
+            EntryContent::Old(Original::Started { pid, start_time_ticks: start_ticks }) => {
                 Some(ProcessId { pid, start_ticks })
             }
             _ => None,
@@ -131,13 +129,13 @@ impl Lines {
     /// Whether nothing is left to restore. A file that was emptied for lack of space counts.
     pub(super) fn is_closed(&self) -> bool {
         let is_empty = self.entries.is_empty() && self.damaged.is_empty();
-        is_empty || self.entries.iter().any(|entry| entry.what == What::Closed)
+        is_empty || self.entries.iter().any(|entry| entry.what == EntryContent::Closed)
     }
 
     /// The agent that wrote it.
     pub(super) fn agent(&self) -> Option<ProcessId> {
         self.entries.iter().find_map(|entry| match entry.what {
-            What::Header { agent, .. } => Some(agent),
+            EntryContent::Header { agent, .. } => Some(agent),
             _ => None,
         })
     }
@@ -150,7 +148,7 @@ mod tests {
 
     fn entry(pid: i32) -> Entry {
         let old = Original::Stopped { pid, start_time_ticks: 7 };
-        Entry { boot: "b".to_owned(), at_ticks: 9, what: What::Old(old) }
+        Entry { boot: "b".to_owned(), at_ticks: 9, what: EntryContent::Old(old) }
     }
 
     fn written(count: i32) -> Vec<u8> {

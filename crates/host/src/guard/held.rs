@@ -1,6 +1,6 @@
 //! The state of a ledger: the values to restore, and their owners.
 
-use super::entry::{Entry, Lines, What};
+use super::entry::{Entry, EntryContent, Lines};
 use super::field::{Field, FieldValue, ThreadWrite};
 use super::ledger_file::Clock;
 use super::original::{Key, Original};
@@ -26,7 +26,7 @@ pub(super) struct Held {
     pub(super) inherited: BTreeMap<i32, Inherited>,
     originals: BTreeMap<Key, (u64, Original)>,
     released: BTreeSet<Key>,
-    /// What Lull wrote to each thread, oldest first.
+    /// The values that Lull wrote to each thread, oldest first.
     written: BTreeMap<(i32, u64), Vec<Written>>,
     /// When Lull wrote to any thread first.
     first_write_ticks: Option<u64>,
@@ -34,7 +34,7 @@ pub(super) struct Held {
     ever_written: BTreeSet<FieldValue>,
 }
 
-/// One value that Lull wrote, and when.
+/// One value that Lull wrote, with the time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Written {
     at_ticks: u64,
@@ -62,9 +62,9 @@ impl Held {
         let mut held = Self::default();
         for entry in &lines.entries {
             match (&entry.what, entry.boot == boot) {
-                (What::Old(_), false) => held.other_boot += 1,
-                (What::Header { agent, .. }, false) => held.agent = Some(*agent),
-                (What::Closed, _) => held.closed = true,
+                (EntryContent::Old(_), false) => held.other_boot += 1,
+                (EntryContent::Header { agent, .. }, false) => held.agent = Some(*agent),
+                (EntryContent::Closed, _) => held.closed = true,
                 (_, false) => {}
                 (_, true) => held.take(entry),
             }
@@ -92,16 +92,18 @@ impl Held {
     /// Adds one entry.
     pub(super) fn take(&mut self, entry: &Entry) {
         match &entry.what {
-            What::Header { agent, .. } => self.agent = Some(*agent),
-            What::Old(original) => self.hold(original, entry.at_ticks),
-            What::Write { threads, values } => self.note(threads, values, entry.at_ticks),
-            What::Released(key) => {
+            EntryContent::Header { agent, .. } => self.agent = Some(*agent),
+            EntryContent::Old(original) => self.hold(original, entry.at_ticks),
+            EntryContent::Write { threads, values } => self.note(threads, values, entry.at_ticks),
+            EntryContent::Released(key) => {
                 self.originals.remove(key);
                 self.released.insert(key.clone());
             }
-            What::Dismissed(threads) => threads.iter().for_each(|thread| self.forget(*thread)),
-            What::Restored(done) => self.restored = Some(done.clone()),
-            What::Closed => self.closed = true,
+            EntryContent::Dismissed(threads) => {
+                threads.iter().for_each(|thread| self.forget(*thread));
+            }
+            EntryContent::Restored(done) => self.restored = Some(done.clone()),
+            EntryContent::Closed => self.closed = true,
         }
     }
 
@@ -230,10 +232,10 @@ impl Held {
         let inherited = |field| self.in_force(key, field, at_ticks);
         let values: Vec<FieldValue> = Field::ALL.into_iter().flat_map(inherited).collect();
         let original = now.before(&values, &parent.original);
-        let mut entries = vec![born(What::Old(original))];
+        let mut entries = vec![born(EntryContent::Old(original))];
         if !values.is_empty() {
             let threads = vec![(child.tid, child.start_ticks)];
-            entries.push(born(What::Write { threads, values }));
+            entries.push(born(EntryContent::Write { threads, values }));
         }
         Some(entries)
     }
@@ -249,7 +251,8 @@ impl Held {
     ) -> Option<Entry> {
         let (at_ticks, saved) = self.originals.get(&now.key())?;
         let own = self.own(thread, now, limits)?;
-        (own != *saved).then(|| Entry { at_ticks: *at_ticks, ..clock.entry(What::Old(own)) })
+        (own != *saved)
+            .then(|| Entry { at_ticks: *at_ticks, ..clock.entry(EntryContent::Old(own)) })
     }
 
     /// Returns the state of a thread without Lull's settings, where `now` is its state and `main`
@@ -394,13 +397,16 @@ impl Held {
     /// ago stays even if it has ended, since one that it made may not have been seen yet.
     pub(super) fn alive(&self, roots: &Roots, clock: &Clock) -> Vec<Entry> {
         let line = |at_ticks, what| Entry { at_ticks, ..clock.entry(what) };
-        let old = |at_ticks: u64, original: &Original| line(at_ticks, What::Old(original.clone()));
+        let old = |at_ticks: u64, original: &Original| {
+            line(at_ticks, EntryContent::Old(original.clone()))
+        };
         let given_up = |inherited: &&Inherited| self.released.contains(&inherited.original.key());
         let second = rustix::param::clock_ticks_per_second();
-        let recent = clock.entry(What::Closed).at_ticks.saturating_sub(DEAD_SECONDS * second);
+        let recent =
+            clock.entry(EntryContent::Closed).at_ticks.saturating_sub(DEAD_SECONDS * second);
         let stays = |(at_ticks, original): &(u64, &Original)| {
             let is_main = matches!(original, Original::Thread { tid, pid, .. } if tid == pid);
-            // What cannot be read may be there.
+            // An owner that cannot be read counts as present.
             (is_main && *at_ticks >= recent) || original.has_owner(roots).unwrap_or(true)
         };
         let defaults = self.inherited.values().filter(given_up);
@@ -415,11 +421,13 @@ impl Held {
             keys.contains(&Key::Thread(thread.0, thread.1)) || may_live(*thread, roots)
         };
         lines.extend(self.writes_of(lives, clock));
-        // A process that is not known may have what was written to one that is gone.
+        // An unknown process may have inherited a value from one that is gone.
         let values: Vec<FieldValue> = self.ever_written.iter().cloned().collect();
-        let written = What::Write { threads: Vec::new(), values };
+        let written = EntryContent::Write { threads: Vec::new(), values };
         lines.extend(self.first_write_ticks.map(|at_ticks| line(at_ticks, written)));
-        lines.extend(self.released.iter().map(|key| clock.entry(What::Released(key.clone()))));
+        lines.extend(
+            self.released.iter().map(|key| clock.entry(EntryContent::Released(key.clone()))),
+        );
         lines
     }
 
@@ -436,7 +444,7 @@ impl Held {
             }
         }
         let line = |((at_ticks, _, value), threads)| {
-            let what = What::Write { threads, values: vec![value] };
+            let what = EntryContent::Write { threads, values: vec![value] };
             Entry { at_ticks, ..clock.entry(what) }
         };
         writes.into_iter().map(line).collect()

@@ -11,7 +11,7 @@
 //! file system (`/dev/full`, a tmpfs of one page).
 
 use super::cpuset;
-use super::entry::{Entry, FORMAT, What};
+use super::entry::{Entry, EntryContent, FORMAT};
 use super::field::{FieldValue, ThreadWrite};
 use super::held::Held;
 use super::ledger_file::{Clock, LedgerFile};
@@ -115,7 +115,7 @@ pub enum LedgerError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// The ledger or what it needs cannot be read.
+    /// The ledger or a file that it needs cannot be read.
     #[error("cannot read {path}: {source}", path = .path.display())]
     Read {
         /// The file.
@@ -165,7 +165,7 @@ impl Ledger {
     pub fn record(&mut self, originals: &[Original]) -> Result<(), LedgerError> {
         let unsaved = originals.iter().filter_map(|original| self.held.unsaved(original));
         let new: Vec<Entry> =
-            unsaved.map(|original| self.clock.entry(What::Old(original))).collect();
+            unsaved.map(|original| self.clock.entry(EntryContent::Old(original))).collect();
         self.append(&new)
     }
 
@@ -202,7 +202,8 @@ impl Ledger {
             by_values.entry(values).or_default().push((thread.tid, thread.start_ticks));
         }
         for (values, threads) in by_values {
-            entries.push(self.clock.entry(What::Write { threads, values: values.to_vec() }));
+            entries
+                .push(self.clock.entry(EntryContent::Write { threads, values: values.to_vec() }));
         }
         self.append(&entries)
     }
@@ -284,7 +285,7 @@ impl Ledger {
         let ProcessId { pid, start_ticks } = ProcessId::lookup(&self.roots, thread.pid).ok()?;
         let main = LiveThread { pid, tid: pid, start_ticks };
         let own = self.held.differing(main, now, limits)?;
-        Some(self.clock.entry(What::Old(own)))
+        Some(self.clock.entry(EntryContent::Old(own)))
     }
 
     /// The lines of the threads of a process that have none so far.
@@ -299,7 +300,7 @@ impl Ledger {
         for other in others.into_iter().filter(is_unknown) {
             let now = self.read(other)?;
             let own = now.and_then(|now| self.held.own(main, &now, limits));
-            entries.extend(own.map(|own| self.clock.entry(What::Old(own))));
+            entries.extend(own.map(|own| self.clock.entry(EntryContent::Old(own))));
         }
         Ok(entries)
     }
@@ -322,7 +323,7 @@ impl Ledger {
         let mut new = Vec::new();
         let mut read_now = BTreeSet::new();
         let mut adopted = BTreeSet::new();
-        let old = |original: Original| self.clock.entry(What::Old(original));
+        let old = |original: Original| self.clock.entry(EntryContent::Old(original));
         for main in mains {
             let parent = match self.held.inherited.is_empty() {
                 true => None,
@@ -354,7 +355,7 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError::Write`]: the values would still be restored.
     pub fn release(&mut self, keys: &[Key]) -> Result<(), LedgerError> {
-        let line = |key| self.clock.entry(What::Released(key));
+        let line = |key| self.clock.entry(EntryContent::Released(key));
         let entries: Vec<Entry> = keys.iter().cloned().map(line).collect();
         self.append(&entries)
     }
@@ -393,7 +394,7 @@ impl Ledger {
         if threads.is_empty() {
             return Ok(());
         }
-        self.append(&[self.clock.entry(What::Dismissed(threads))])
+        self.append(&[self.clock.entry(EntryContent::Dismissed(threads))])
     }
 
     /// Ends the ledger: there is nothing to restore any more.
@@ -402,7 +403,7 @@ impl Ledger {
     /// If not even an empty file can be written; the guard then restores what
     /// the ledger holds, which changes nothing if all was restored.
     pub fn close(mut self) -> Result<(), LedgerError> {
-        self.file.close(&self.clock.entry(What::Closed), "all values are as before")
+        self.file.close(&self.clock.entry(EntryContent::Closed), "all values are as before")
     }
 
     /// The agent that this ledger belongs to.
@@ -477,8 +478,8 @@ impl Ledger {
     }
 }
 
-fn header(agent: ProcessId) -> What {
-    What::Header { format: FORMAT, agent, version: env!("CARGO_PKG_VERSION").to_owned() }
+fn header(agent: ProcessId) -> EntryContent {
+    EntryContent::Header { format: FORMAT, agent, version: env!("CARGO_PKG_VERSION").to_owned() }
 }
 
 const fn key_of(thread: LiveThread) -> Key {

@@ -1,6 +1,6 @@
 //! The file of a ledger: written whole or not at all, and synchronised.
 
-use super::entry::{Entry, Lines, What};
+use super::entry::{Entry, EntryContent, Lines};
 use super::ledger::LedgerError;
 use super::state_dir::StateDir;
 use crate::Roots;
@@ -74,7 +74,7 @@ impl Clock {
     }
 
     /// An entry of now.
-    pub(super) fn entry(&self, what: What) -> Entry {
+    pub(super) fn entry(&self, what: EntryContent) -> Entry {
         Entry { boot: self.boot.clone(), at_ticks: boot_ticks(), what }
     }
 }
@@ -130,11 +130,11 @@ impl LedgerFile {
         let written = written.and_then(|()| self.file.sync_data());
         self.has_rest = written.is_err();
         if let Err(source) = written {
-            // What was written of it must not count; if this fails too, the
-            // next append overwrites it.
+            // A partly written entry must not count; if this fails too, the next append overwrites
+            // it.
             let _ = self.file.set_len(self.len);
             let source = match source.raw_os_error() {
-                // As `StateDir::existing_file` opens it there.
+                // `StateDir::existing_file` opens it without write access there.
                 Some(libc::EBADF) => Errno::ROFS.into(),
                 _ => source,
             };
@@ -188,7 +188,7 @@ mod tests {
         let file = File::options().read(true).write(true).open("/dev/full").unwrap();
         let mut ledger =
             LedgerFile { file, path: PathBuf::from("/dev/full"), len: 0, has_rest: true };
-        let refused = ledger.append(&[clock().entry(What::Closed)]).unwrap_err();
+        let refused = ledger.append(&[clock().entry(EntryContent::Closed)]).unwrap_err();
         assert_eq!(ledger.len(), 0);
         let text = refused.to_string();
         assert!(text.contains("No space left") && text.contains("no knob was changed"), "{text}");
@@ -198,14 +198,14 @@ mod tests {
     fn what_follows_a_torn_line_is_whole() {
         let place = tempfile::tempdir().unwrap();
         let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
-        LedgerFile::create(&dir, &[clock().entry(What::Closed)]).unwrap();
+        LedgerFile::create(&dir, &[clock().entry(EntryContent::Closed)]).unwrap();
         let path = dir.path().join(NAME);
         let mut bytes = std::fs::read(&path).unwrap();
         bytes.extend(b"12345678 {\"boot\":\"half a li");
         std::fs::write(&path, bytes).unwrap();
         let (mut file, lines) = LedgerFile::existing(&dir).unwrap().unwrap();
         assert!(lines.torn);
-        file.append(&[clock().entry(What::Closed)]).unwrap();
+        file.append(&[clock().entry(EntryContent::Closed)]).unwrap();
         let (_, lines) = LedgerFile::existing(&dir).unwrap().unwrap();
         assert!(!lines.torn && lines.damaged.is_empty());
         assert_eq!(lines.entries.len(), 2);
@@ -217,7 +217,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
         let mut tail = Tail::default();
-        let closed = |count| vec![clock().entry(What::Closed); count];
+        let closed = |count| vec![clock().entry(EntryContent::Closed); count];
         for count in 1..20 {
             LedgerFile::create(&dir, &closed(1)).unwrap();
             LedgerFile::create(&dir, &closed(count)).unwrap();
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn entries_are_stamped_with_boot_and_a_time_after_this_process_began() {
         let me = crate::apps::ProcessId::own(&Roots::default()).unwrap();
-        let entry = clock().entry(What::Closed);
+        let entry = clock().entry(EntryContent::Closed);
         assert_eq!(entry.boot.len(), 36);
         assert!(entry.at_ticks >= me.start_ticks);
     }

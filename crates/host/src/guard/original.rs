@@ -1,4 +1,4 @@
-//! What Lull changes outside itself, with the value that was there before.
+//! A value outside of Lull that it changes, before the first change.
 
 use super::cpuset;
 use crate::apps::ProcessId;

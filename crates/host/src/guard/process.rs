@@ -166,7 +166,7 @@ pub fn run(args: &GuardArgs) -> Result<GuardEnd, GuardError> {
         }
         Err(source) => return Err(GuardError::Failed { doing: "watch the agent", source }),
     };
-    let mut kin = Kin::new(&dir, args.agent.pid);
+    let mut kin = ForkFollower::new(&dir, args.agent.pid);
     say_armed().map_err(|source| GuardError::Failed { doing: "say it is ready", source })?;
     // From here on the guard sleeps for months, and needs little of the memory that its start has
     // mapped.
@@ -192,7 +192,7 @@ pub fn run(args: &GuardArgs) -> Result<GuardEnd, GuardError> {
 /// can be delayed, for example by a disk that does not answer. The guard then restores beside
 /// the agent, and the caller restores and verifies once more after the exit.
 fn end_stuck(
-    kin: &Kin<'_>,
+    kin: &ForkFollower<'_>,
     roots: &Roots,
     clock: &Clock,
     agent: BorrowedFd<'_>,
@@ -245,13 +245,13 @@ struct Left {
 }
 
 /// Follows what the processes of a ledger make while its agent runs.
-struct Kin<'a> {
+struct ForkFollower<'a> {
     dir: &'a StateDir,
     forks: Forks,
     tail: Tail,
 }
 
-impl<'a> Kin<'a> {
+impl<'a> ForkFollower<'a> {
     fn new(dir: &'a StateDir, agent: i32) -> Self {
         let forks = Forks::default();
         forks.expect_children_of(agent);
@@ -305,7 +305,7 @@ fn say_armed() -> io::Result<()> {
 /// Returns when the agent has ended, or has closed its ledger, which it signals by
 /// closing the guard's standard input, or does not beat.
 fn wait_for_end(
-    kin: &mut Kin<'_>,
+    kin: &mut ForkFollower<'_>,
     agent: BorrowedFd<'_>,
     is_stopped: impl Fn() -> bool,
 ) -> Result<Cause, GuardError> {
@@ -380,7 +380,7 @@ fn put_back(
 
 #[cfg(test)]
 mod tests {
-    use super::super::entry::What;
+    use super::super::entry::EntryContent;
     use super::super::original::Original;
     use super::*;
     use crate::apps::threads_of;
@@ -399,9 +399,9 @@ mod tests {
             let mut command = Command::new("sh");
             command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
             let mut app = command.spawn().unwrap();
-            let mut said = String::new();
-            BufReader::new(app.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
-            Self { app, daemon: said.trim().parse().unwrap() }
+            let mut printed = String::new();
+            BufReader::new(app.stdout.as_mut().unwrap()).read_line(&mut printed).unwrap();
+            Self { app, daemon: printed.trim().parse().unwrap() }
         }
     }
 
@@ -421,12 +421,12 @@ mod tests {
         }
         let (roots, place) = (Roots::default(), tempfile::tempdir().unwrap());
         let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
-        let mut kin = Kin::new(&dir, std::process::id().cast_signed());
+        let mut kin = ForkFollower::new(&dir, std::process::id().cast_signed());
         let started = Daemoniser::start();
         kin.read();
         let app = ProcessId::lookup(&roots, started.app.id().cast_signed()).unwrap();
         let ProcessId { pid, start_ticks: start_time_ticks } = app;
-        let line = What::Old(Original::Started { pid, start_time_ticks });
+        let line = EntryContent::Old(Original::Started { pid, start_time_ticks });
         LedgerFile::create(&dir, &[Clock::read(&roots).unwrap().entry(line)]).unwrap();
         kin.read();
         assert_eq!(kin.forks.first(started.daemon), Some(app));
@@ -440,7 +440,7 @@ mod tests {
         }
         let (roots, place) = (Roots::default(), tempfile::tempdir().unwrap());
         let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
-        let kin = Kin::new(&dir, std::process::id().cast_signed());
+        let kin = ForkFollower::new(&dir, std::process::id().cast_signed());
         let mut started = Daemoniser::start();
         let [app, daemon] = [started.app.id().cast_signed(), started.daemon]
             .map(|pid| ProcessId::lookup(&roots, pid).unwrap());
@@ -448,7 +448,7 @@ mod tests {
         started.app.wait().unwrap();
         let ProcessId { pid, start_ticks: start_time_ticks } = app;
         let clock = Clock::read(&roots).unwrap();
-        let line = clock.entry(What::Old(Original::Started { pid, start_time_ticks }));
+        let line = clock.entry(EntryContent::Old(Original::Started { pid, start_time_ticks }));
         let lines = Lines { entries: vec![line], ..Lines::default() };
         let mut file = LedgerFile::create(&dir, &lines.entries).unwrap();
         let patience = Duration::ZERO;
@@ -464,14 +464,14 @@ mod tests {
         let (roots, place) = (Roots::default(), tempfile::tempdir().unwrap());
         let dir = StateDir::locate(Some(&place.path().join("lull"))).unwrap();
         // No process has the number 0, so that this expects no started app.
-        let mut kin = Kin::new(&dir, 0);
+        let mut kin = ForkFollower::new(&dir, 0);
         let started = Daemoniser::start();
         let unreadable = dir.path().join("ledger");
         std::fs::create_dir(&unreadable).unwrap();
         kin.read();
         std::fs::remove_dir(&unreadable).unwrap();
         let main = threads_of(&roots, started.app.id().cast_signed()).unwrap()[0];
-        let line = What::Old(Original::of_thread(main).unwrap());
+        let line = EntryContent::Old(Original::of_thread(main).unwrap());
         LedgerFile::create(&dir, &[Clock::read(&roots).unwrap().entry(line)]).unwrap();
         kin.read();
         let creator = ProcessId { pid: main.pid, start_ticks: main.start_ticks };

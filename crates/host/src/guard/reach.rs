@@ -298,8 +298,8 @@ impl<'a> Reach<'a> {
         Err(io::Error::other(format!("it has {now} and had {wanted}")))
     }
 
-    /// Checks that a thread lives after a write to it. Should its number be another thread's since,
-    /// that one gets back what was found.
+    /// Checks that a thread lives after a write to it. If its number is another thread's since,
+    /// that thread gets its former value back.
     fn check_alive(&self, thread: LiveThread, found: &FieldValue) -> io::Result<()> {
         if self.look(thread)? {
             return Ok(());
@@ -314,8 +314,8 @@ impl<'a> Reach<'a> {
         thread.look(self.roots).map_err(unknown)
     }
 
-    /// Brings what was made since into reach: children of known processes, and where the
-    /// kernel reports forks, also those whose parents have ended.
+    /// Adds processes made since: children of known processes, and where the kernel reports forks,
+    /// also those whose parents have ended.
     fn find_descendants(&mut self) {
         let listed = match self.table.take() {
             None => ProcessTable::new(self.roots),
@@ -462,7 +462,7 @@ fn live_threads(roots: &Roots, process: ProcessId) -> io::Result<Vec<io::Result<
 
 #[cfg(test)]
 mod tests {
-    use super::super::entry::{Entry, What};
+    use super::super::entry::{Entry, EntryContent};
     use super::*;
     use crate::apps::threads_of;
     use crate::testing::{Sleeper, Tree};
@@ -534,10 +534,10 @@ mod tests {
         let batch = FieldValue::Class { policy: libc::SCHED_BATCH as u32, rt_priority: 0 };
         let usual = Field::Class.read(sleeper.tid).unwrap();
         let clock = Clock::read(&Roots::default()).unwrap();
-        let old = What::Old(Original::of_thread(main).unwrap());
+        let old = EntryContent::Old(Original::of_thread(main).unwrap());
         let threads = vec![(thread.tid, thread.start_ticks)];
         let mut held = Held::default();
-        for what in [old, What::Write { threads, values: vec![batch.clone()] }] {
+        for what in [old, EntryContent::Write { threads, values: vec![batch.clone()] }] {
             held.take(&clock.entry(what));
         }
         batch.write(sleeper.tid).unwrap();
@@ -559,7 +559,7 @@ mod tests {
         let batch = FieldValue::Class { policy: libc::SCHED_BATCH as u32, rt_priority: 0 };
         batch.write(sleeper.tid).unwrap();
         let (mut held, threads) = (Held::default(), vec![(thread.tid, thread.start_ticks)]);
-        let written = What::Write { threads, values: vec![batch.clone()] };
+        let written = EntryContent::Write { threads, values: vec![batch.clone()] };
         held.take(&Clock::read(&Roots::default()).unwrap().entry(written));
         let roots = tree.roots();
         let mut reach = Reach::new(&roots, &held, &forks);
@@ -577,9 +577,9 @@ mod tests {
         tree.write("proc", "");
         let main = LiveThread { pid: 7, tid: 7, start_ticks: 1 };
         let me = threads_of(&Roots::default(), std::process::id().cast_signed()).unwrap()[0];
-        let old = What::Old(Original::of_thread(me).unwrap().for_thread(main));
+        let old = EntryContent::Old(Original::of_thread(me).unwrap().for_thread(main));
         let values = vec![FieldValue::Nice(5)];
-        let written = What::Write { threads: vec![(main.tid, main.start_ticks)], values };
+        let written = EntryContent::Write { threads: vec![(main.tid, main.start_ticks)], values };
         let mut held = Held::default();
         [old, written].into_iter().for_each(|what| held.take(&clock.entry(what)));
         let mut total = Restoration::default();
@@ -608,8 +608,8 @@ mod tests {
         let clock = Clock::read(&roots).unwrap();
         let threads = vec![(main.tid, main.start_ticks)];
         let mut held = Held::default();
-        let old = What::Old(Original::of_thread(main).unwrap());
-        for what in [old, What::Write { threads, values: vec![idle.clone()] }] {
+        let old = EntryContent::Old(Original::of_thread(main).unwrap());
+        for what in [old, EntryContent::Write { threads, values: vec![idle.clone()] }] {
             // Before both: start times count hundredths of a second.
             held.take(&Entry { at_ticks: main.start_ticks - 1, ..clock.entry(what) });
         }

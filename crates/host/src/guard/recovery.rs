@@ -1,6 +1,6 @@
 //! Finds the changes that a dead agent left, restores them, and reports the outcome.
 
-use super::entry::{FORMAT, FORMAT_MIN, Lines, What};
+use super::entry::{EntryContent, FORMAT, FORMAT_MIN, Lines};
 use super::held::Held;
 use super::ledger::LedgerError;
 use super::ledger_file::{Clock, LedgerFile};
@@ -38,7 +38,7 @@ pub struct Recovery {
     /// The dead agent; `None` if the line that names it is damaged.
     pub agent: Option<ProcessId>,
     /// The action.
-    pub how: How,
+    pub how: RecoveryAction,
     /// Lines that could not be used, and why; their values were not restored.
     pub damaged: Vec<String>,
 }
@@ -46,7 +46,7 @@ pub struct Recovery {
 /// The action on a dead agent's values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum RecoveryAction {
     /// They were restored now.
     Now(Restoration),
     /// Its guard, or an earlier restore by hand, restored them.
@@ -66,11 +66,11 @@ impl fmt::Display for Recovery {
         }
         f.write_str(" left changes")?;
         match &self.how {
-            How::Now(restoration) => write!(f, ": {restoration}")?,
-            How::ByGuard(restoration) => {
+            RecoveryAction::Now(restoration) => write!(f, ": {restoration}")?,
+            RecoveryAction::ByGuard(restoration) => {
                 write!(f, ", restored by its guard or an earlier `lull restore`: {restoration}")?;
             }
-            How::OtherBoot { values } => {
+            RecoveryAction::OtherBoot { values } => {
                 write!(f, ": the machine was restarted since, so its {values} values are dropped")?;
             }
         }
@@ -90,8 +90,10 @@ impl Recovery {
     /// The values that are not as they were, and why.
     fn failed(&self) -> &[(Key, String)] {
         match &self.how {
-            How::Now(restoration) | How::ByGuard(restoration) => &restoration.failed,
-            How::OtherBoot { .. } => &[],
+            RecoveryAction::Now(restoration) | RecoveryAction::ByGuard(restoration) => {
+                &restoration.failed
+            }
+            RecoveryAction::OtherBoot { .. } => &[],
         }
     }
 }
@@ -123,7 +125,7 @@ fn keep_failed(
         return file.empty().map_err(|source| LedgerError::Write { path, source });
     }
     let failed = Restoration { failed: recovery.failed().to_vec(), ..Restoration::default() };
-    file.append(&[clock.entry(What::Restored(failed))])
+    file.append(&[clock.entry(EntryContent::Restored(failed))])
 }
 
 /// Takes the lock; waits for a restore that is under way.
@@ -235,10 +237,10 @@ pub(super) fn put_all_back(
     if held.closed {
         let Some(mut restored) = held.restored.clone() else { return Ok(None) };
         if !restore::retry_failed(roots, &held, &mut restored) {
-            return Ok(report(How::ByGuard(restored)));
+            return Ok(report(RecoveryAction::ByGuard(restored)));
         }
-        let _ = file.append(&[clock.entry(What::Restored(restored.clone()))]);
-        return Ok(report(How::Now(restored)));
+        let _ = file.append(&[clock.entry(EntryContent::Restored(restored.clone()))]);
+        return Ok(report(RecoveryAction::Now(restored)));
     }
     let started = held.started();
     let is_empty = held.values() == 0 && started.is_empty() && lines.damaged.is_empty();
@@ -246,7 +248,7 @@ pub(super) fn put_all_back(
     // The outcome is recorded for the next agent; the values are restored even if the disk is full.
     let mut record = |outcome: Option<&Restoration>| {
         if let Some(restoration) = outcome {
-            let _ = file.append(&[clock.entry(What::Restored(restoration.clone()))]);
+            let _ = file.append(&[clock.entry(EntryContent::Restored(restoration.clone()))]);
         }
     };
     record(outcome.as_ref());
@@ -255,19 +257,19 @@ pub(super) fn put_all_back(
         restore::count_left(roots, left, outcome.get_or_insert_default());
         record(outcome.as_ref());
     }
-    // After everything else is as before, since this may take long.
+    // Limits of units are retried after everything else is restored, since this may take long.
     let retry = |total| restore::retry_limits(roots, &held, total, patience);
     if outcome.as_mut().is_some_and(retry) {
         record(outcome.as_ref());
     }
     let recovery = match (outcome, held.other_boot) {
-        (Some(restoration), _) => report(How::Now(restoration)),
+        (Some(restoration), _) => report(RecoveryAction::Now(restoration)),
         (None, 0) => None,
-        (None, values) => report(How::OtherBoot { values }),
+        (None, values) => report(RecoveryAction::OtherBoot { values }),
     };
     let nothing = || "there was nothing to restore".to_owned();
     let outcome = recovery.as_ref().map_or_else(nothing, Recovery::to_string);
-    file.close(&clock.entry(What::Closed), &outcome)?;
+    file.close(&clock.entry(EntryContent::Closed), &outcome)?;
     Ok(recovery)
 }
 
@@ -277,7 +279,9 @@ fn is_other(agent: ProcessId) -> bool {
 
 fn check_format(file: &LedgerFile, lines: &Lines) -> Result<(), LedgerError> {
     let format = |entry: &super::entry::Entry| match entry.what {
-        What::Header { format, .. } if !(FORMAT_MIN..=FORMAT).contains(&format) => Some(format),
+        EntryContent::Header { format, .. } if !(FORMAT_MIN..=FORMAT).contains(&format) => {
+            Some(format)
+        }
         _ => None,
     };
     // A closed ledger of another version holds nothing to restore, whatever its format.

@@ -4,7 +4,7 @@ mod fields;
 mod limits;
 mod started;
 
-use super::entry::{Entry, What};
+use super::entry::{Entry, EntryContent};
 use super::held::Held;
 use super::ledger_file::{Clock, LedgerFile};
 use super::*;
@@ -114,7 +114,8 @@ fn the_next_agent_puts_back_what_a_dead_one_left() {
     let opened = scene.open();
     assert_eq!(scene.original(), before);
     let recovery = opened.recovery.unwrap();
-    assert!(matches!(&recovery.how, How::Now(done) if done.done == 1 && done.failed.is_empty()));
+    let RecoveryAction::Now(done) = &recovery.how else { panic!("{recovery}") };
+    assert!(done.done == 1 && done.failed.is_empty(), "{recovery}");
     assert!(recovery.to_string().contains("1 values restored"), "{recovery}");
 }
 
@@ -123,7 +124,7 @@ fn restoring_by_hand_does_it_once() {
     let scene = Scene::new();
     let before = scene.die_after_change();
     let first = restore_stale(&scene.dir(), &scene.roots).unwrap();
-    assert!(matches!(first.unwrap().how, How::Now(_)));
+    assert!(matches!(first.unwrap().how, RecoveryAction::Now(_)));
     assert_eq!(scene.original(), before);
     scene.change();
     let second = restore_stale(&scene.dir(), &scene.roots).unwrap();
@@ -137,7 +138,8 @@ fn what_a_guard_restored_is_reported_once_and_what_it_could_not_is_every_time() 
     let scene = Scene::new();
     let clock = Clock::read(&scene.roots).unwrap();
     let reported = |outcome: &Restoration| {
-        let entries = [What::Restored(outcome.clone()), What::Closed].map(|it| clock.entry(it));
+        let entries = [EntryContent::Restored(outcome.clone()), EntryContent::Closed]
+            .map(|it| clock.entry(it));
         LedgerFile::create(&scene.dir(), &entries).unwrap();
         let report = || restore_stale(&scene.dir(), &scene.roots).unwrap().map(|it| it.how);
         [report(), report()]
@@ -145,9 +147,12 @@ fn what_a_guard_restored_is_reported_once_and_what_it_could_not_is_every_time() 
     let complete = Restoration { done: 3, ..Restoration::default() };
     let failed = vec![(Key::Threads, "read-only".to_owned())];
     let incomplete = Restoration { done: 3, failed, ..Restoration::default() };
-    assert_eq!(reported(&complete), [Some(How::ByGuard(complete)), None]);
+    assert_eq!(reported(&complete), [Some(RecoveryAction::ByGuard(complete)), None]);
     let left = Restoration { failed: incomplete.failed.clone(), ..Restoration::default() };
-    assert_eq!(reported(&incomplete), [incomplete, left].map(|it| Some(How::ByGuard(it))));
+    assert_eq!(
+        reported(&incomplete),
+        [incomplete, left].map(|it| Some(RecoveryAction::ByGuard(it)))
+    );
 }
 
 #[test]
@@ -165,7 +170,7 @@ fn a_clean_close_leaves_nothing_to_do() {
 }
 
 #[test]
-fn a_second_agent_is_refused_and_told_who_runs() {
+fn a_second_agent_is_refused_with_the_process_that_runs() {
     let scene = Scene::new();
     let _first = scene.open();
     let refused = Ledger::open(scene.dir(), &scene.roots).unwrap_err();
@@ -182,10 +187,14 @@ fn a_restore_waits_for_the_end_of_an_agent_that_lost_its_lock() {
     let before = scene.die_after_change();
     let mut agent = Command::new("sleep").arg("600").spawn().unwrap();
     let id = ProcessId::lookup(&scene.roots, agent.id().cast_signed()).unwrap();
-    let header = What::Header { format: entry::FORMAT, agent: id, version: "0.1.0".to_owned() };
+    let header =
+        EntryContent::Header { format: entry::FORMAT, agent: id, version: "0.1.0".to_owned() };
     let (_, lines) = LedgerFile::existing(&scene.dir()).unwrap().unwrap();
     let clock = Clock::read(&scene.roots).unwrap();
-    let rest = lines.entries.into_iter().filter(|entry| !matches!(entry.what, What::Header { .. }));
+    let rest = lines
+        .entries
+        .into_iter()
+        .filter(|entry| !matches!(entry.what, EntryContent::Header { .. }));
     let entries: Vec<Entry> = [clock.entry(header)].into_iter().chain(rest).collect();
     LedgerFile::create(&scene.dir(), &entries).unwrap();
 
@@ -210,7 +219,7 @@ fn a_torn_last_line_costs_only_itself() {
 }
 
 #[test]
-fn a_damaged_line_is_told_and_the_rest_is_put_back() {
+fn a_damaged_line_is_reported_and_the_rest_is_restored() {
     let scene = Scene::new();
     let before = scene.die_after_change();
     rewrite(&scene.file(), |text| text.replacen("header", "hEader", 1));
@@ -234,17 +243,17 @@ fn a_number_that_is_reused_is_left_alone() {
 }
 
 #[test]
-fn values_of_an_earlier_boot_are_dropped_and_told() {
+fn values_of_an_earlier_boot_are_dropped_and_reported() {
     let scene = Scene::new();
     let agent = ProcessId { pid: 4711, start_ticks: 9 };
-    let header = What::Header { format: entry::FORMAT, agent, version: "0.1.0".to_owned() };
+    let header = EntryContent::Header { format: entry::FORMAT, agent, version: "0.1.0".to_owned() };
     let earlier = |what| Entry { boot: "another boot".to_owned(), at_ticks: 10, what };
-    let old = earlier(What::Old(scene.original()));
+    let old = earlier(EntryContent::Old(scene.original()));
     LedgerFile::create(&scene.dir(), &[earlier(header), old]).unwrap();
     scene.change();
     let changed = scene.original();
     let recovery = scene.open().recovery.unwrap();
-    assert_eq!(recovery.how, How::OtherBoot { values: 1 });
+    assert_eq!(recovery.how, RecoveryAction::OtherBoot { values: 1 });
     assert!(recovery.to_string().contains("agent 4711"), "{recovery}");
     assert_eq!(scene.original(), changed);
 }
@@ -253,7 +262,7 @@ fn values_of_an_earlier_boot_are_dropped_and_told() {
 fn a_ledger_of_a_later_format_is_refused() {
     let scene = Scene::new();
     let agent = ProcessId { pid: 4711, start_ticks: 9 };
-    let header = What::Header { format: 99, agent, version: "9.0.0".to_owned() };
+    let header = EntryContent::Header { format: 99, agent, version: "9.0.0".to_owned() };
     let clock = Clock::read(&scene.roots).unwrap();
     LedgerFile::create(&scene.dir(), &[clock.entry(header)]).unwrap();
     let refused = Ledger::open(scene.dir(), &scene.roots).unwrap_err();
@@ -438,10 +447,10 @@ fn a_child_made_under_lulls_settings_gets_what_its_parent_had() {
 
     let mut input = shell.stdin.take().unwrap();
     std::io::Write::write_all(&mut input, b"\n").unwrap();
-    let mut said = String::new();
+    let mut printed = String::new();
     let mut output = std::io::BufReader::new(shell.stdout.take().unwrap());
-    std::io::BufRead::read_line(&mut output, &mut said).unwrap();
-    let child: i32 = said.trim().parse().unwrap();
+    std::io::BufRead::read_line(&mut output, &mut printed).unwrap();
+    let child: i32 = printed.trim().parse().unwrap();
     assert_eq!(sched::affinity_of(child).unwrap(), one);
     drop(ledger);
     let _ = scene.open();
@@ -471,14 +480,14 @@ fn a_shorter_ledger_keeps_what_cannot_be_read() {
         Original::Stopped { pid: 7, start_time_ticks: 1 },
         Original::Started { pid: 8, start_time_ticks: 1 },
     ];
-    let written = What::Write { threads: vec![(9, 1)], values: vec![FieldValue::Nice(5)] };
+    let written = EntryContent::Write { threads: vec![(9, 1)], values: vec![FieldValue::Nice(5)] };
     let clock = Clock::read(&scene.roots).unwrap();
     let mut held = Held::default();
-    for what in originals.into_iter().map(What::Old).chain([written]) {
+    for what in originals.into_iter().map(EntryContent::Old).chain([written]) {
         // A main thread that was saved a moment ago is kept in any case.
         held.take(&Entry { at_ticks: 1, ..clock.entry(what) });
     }
-    // One more for what was written to threads that are gone.
+    // One more line for the values written to threads that are gone.
     assert_eq!(held.alive(&tree.roots(), &clock).len(), 7);
 }
 
@@ -486,7 +495,7 @@ fn a_shorter_ledger_keeps_what_cannot_be_read() {
 fn a_shorter_ledger_keeps_what_was_written_to_threads_that_are_gone_and_when() {
     let clock = Clock::read(&Roots::default()).unwrap();
     let values = vec![FieldValue::Nice(5)];
-    let what = What::Write { threads: vec![(100_000_000, 1)], values: values.clone() };
+    let what = EntryContent::Write { threads: vec![(100_000_000, 1)], values: values.clone() };
     let mut held = Held::default();
     held.take(&Entry { at_ticks: 7, ..clock.entry(what) });
     for _ in 0..2 {
@@ -527,7 +536,7 @@ fn a_ledger_of_many_dead_processes_stays_short() {
     assert!(std::fs::metadata(scene.file()).unwrap().len() < 1 << 20);
     drop(ledger);
     let recovery = scene.open().recovery.unwrap();
-    assert!(matches!(&recovery.how, How::Now(done) if done.done == 1), "{recovery}");
+    assert!(matches!(&recovery.how, RecoveryAction::Now(done) if done.done == 1), "{recovery}");
     assert_eq!(scene.original(), before);
 }
 
@@ -598,7 +607,7 @@ fn a_full_disk_saves_all_of_a_batch_or_nothing() {
 fn fill_and_recover(scene: &Scene) -> String {
     let (mut file, lines) = LedgerFile::existing(&scene.dir()).unwrap().unwrap();
     let clock = Clock::read(&scene.roots).unwrap();
-    let many = |pid| clock.entry(What::Old(Original::Stopped { pid, start_time_ticks: 1 }));
+    let many = |pid| clock.entry(EntryContent::Old(Original::Stopped { pid, start_time_ticks: 1 }));
     let batch: Vec<Entry> = (1..=10).map(|one| many(100_000_000 + one)).collect();
     let mut whole = lines.entries.len();
     let error = loop {

@@ -200,8 +200,8 @@ fn start(command: &GuardCommand, args: &GuardArgs) -> Result<Child, GuardError> 
         }
         line => {
             let end = child.kill().and_then(|()| child.wait()).map_err(failed)?;
-            let said = if line.is_empty() { format!("nothing, {end}") } else { line };
-            Err(GuardError::NotReady { waited: READY_TIMEOUT, output: said })
+            let printed = if line.is_empty() { format!("nothing, {end}") } else { line };
+            Err(GuardError::NotReady { waited: READY_TIMEOUT, output: printed })
         }
     }
 }
@@ -209,7 +209,7 @@ fn start(command: &GuardCommand, args: &GuardArgs) -> Result<Child, GuardError> 
 /// Reads the guard's output until its first newline, its end, or the deadline.
 fn first_line(mut output: ChildStdout) -> io::Result<String> {
     let deadline = Instant::now() + READY_TIMEOUT;
-    let mut said = Vec::new();
+    let mut printed = Vec::new();
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = Timespec::try_from(left).map_err(io::Error::other)?;
@@ -220,9 +220,9 @@ fn first_line(mut output: ChildStdout) -> io::Result<String> {
         };
         let mut bytes = [0; 256];
         let length = if ready == 0 { 0 } else { output.read(&mut bytes)? };
-        said.extend(&bytes[..length]);
-        if length == 0 || said.contains(&b'\n') {
-            return Ok(String::from_utf8_lossy(&said)
+        printed.extend(&bytes[..length]);
+        if length == 0 || printed.contains(&b'\n') {
+            return Ok(String::from_utf8_lossy(&printed)
                 .lines()
                 .next()
                 .unwrap_or_default()

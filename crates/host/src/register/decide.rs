@@ -1,6 +1,6 @@
 //! Whether a request to register is accepted.
 
-use super::newcomer::{Connection, TakenSeat};
+use super::newcomer::{Connection, TakenSlot};
 use super::peer::{Peer, identify};
 use super::{Offer, OwnerOf, Registrar, refuse};
 use crate::apps::above_lull;
@@ -68,11 +68,11 @@ impl Registrar {
     ) -> Result<Option<OwnedFd>, Refusal> {
         match request? {
             Request::Register { template } => {
-                self.seat(connection, template.as_deref(), owner).map(Some)
+                self.slot(connection, template.as_deref(), owner).map(Some)
             }
-            Request::Leave => match connection.seat.take() {
-                Some(seat) => {
-                    self.templates[seat.template].seats.free(seat.index);
+            Request::Leave => match connection.slot.take() {
+                Some(slot) => {
+                    self.templates[slot.template].slots.free(slot.index);
                     Ok(None)
                 }
                 None => refuse(Reason::Process, "this connection has registered no process"),
@@ -80,7 +80,7 @@ impl Registrar {
         }
     }
 
-    fn seat(
+    fn slot(
         &mut self,
         connection: &mut Connection,
         name: Option<&str>,
@@ -93,8 +93,8 @@ impl Registrar {
         let number = self.template(connection, name)?;
         let peer = identify(connection, &self.roots)?;
         self.check_process(connection, &peer)?;
-        let mut seats = self.connections.values().filter_map(|one| one.seat.as_ref());
-        if let Some(TakenSeat { app, .. }) = seats.find(|seat| seat.process == peer.process) {
+        let mut slots = self.connections.values().filter_map(|one| one.slot.as_ref());
+        if let Some(TakenSlot { app, .. }) = slots.find(|slot| slot.process == peer.process) {
             let message = format!("the process is registered as `{app}` by another connection");
             return refuse(Reason::Registered, message);
         }
@@ -106,15 +106,15 @@ impl Registrar {
             let message = format!("user {} registers too often: try again later", connection.uid());
             return refuse(Reason::Busy, message);
         }
-        let seats = &self.templates[number].seats;
-        let Some(index) = seats.take(peer.process) else {
-            let (count, template) = (seats.count(), seats.template());
+        let slots = &self.templates[number].slots;
+        let Some(index) = slots.take(peer.process) else {
+            let (count, template) = (slots.count(), slots.template());
             let message = format!("all {count} apps of `{template}` have a process: raise `most`");
             return refuse(Reason::Full, message);
         };
-        let app = format!("{}-{}", seats.template(), index + 1);
+        let app = format!("{}-{}", slots.template(), index + 1);
         let process = peer.process;
-        connection.seat = Some(TakenSeat { template: number, index, process, app });
+        connection.slot = Some(TakenSlot { template: number, index, process, app });
         Ok(peer.handle)
     }
 
@@ -122,17 +122,17 @@ impl Registrar {
     fn template(&mut self, of: &Connection, name: Option<&str>) -> Result<usize, Refusal> {
         let offered = self.users.offers(of.uid(), of.since, &self.templates).to_vec();
         let is_named = |number: &usize| {
-            name.is_none_or(|name| self.templates[*number].seats.template() == name)
+            name.is_none_or(|name| self.templates[*number].slots.template() == name)
         };
         let named: Vec<usize> = offered.iter().copied().filter(is_named).collect();
         let names = || {
-            let name = |number: &usize| format!("`{}`", self.templates[*number].seats.template());
+            let name = |number: &usize| format!("`{}`", self.templates[*number].slots.template());
             offered.iter().map(name).collect::<Vec<_>>().join(", ")
         };
         match (named.as_slice(), name) {
             ([one], _) => Ok(*one),
             (_, None) => refuse(Reason::Template, format!("name one of {}", names())),
-            (_, Some(name)) if self.seats(name).is_some() => {
+            (_, Some(name)) if self.slots(name).is_some() => {
                 let message = format!("user {} may not register as `{name}`", of.uid());
                 refuse(Reason::User, message)
             }

@@ -27,18 +27,18 @@ pub(super) struct Connection {
     uid: u32,
     /// When it was accepted.
     pub(super) since: Nanos,
-    /// The seat that it has, if it is registered.
-    pub(super) seat: Option<TakenSeat>,
+    /// The slot that it has, if it is registered.
+    pub(super) slot: Option<TakenSlot>,
     /// The registered process, which becomes readable when it ends.
     process: Option<OwnedFd>,
 }
 
-/// A seat that a connection has.
+/// A slot that a connection has.
 #[derive(Debug)]
-pub(super) struct TakenSeat {
+pub(super) struct TakenSlot {
     /// The number of the template.
     pub(super) template: usize,
-    /// The number of the seat.
+    /// The number of the slot.
     pub(super) index: usize,
     /// The process that has it.
     pub(super) process: ProcessId,
@@ -70,7 +70,7 @@ impl Connection {
             lines_left: LINES_MAX,
             is_sent: false,
             since,
-            seat: None,
+            slot: None,
             process: None,
         })
     }
@@ -89,7 +89,7 @@ impl Connection {
 
     /// Returns the name of its app.
     pub(super) fn app(&self) -> Option<String> {
-        self.seat.as_ref().map(|seat| seat.app.clone())
+        self.slot.as_ref().map(|slot| slot.app.clone())
     }
 
     /// Keeps the handle of the registered process.

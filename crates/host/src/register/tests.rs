@@ -1,7 +1,7 @@
 //! Registrations of real processes.
 
 use super::*;
-use crate::apps::Seats;
+use crate::apps::ProcessSlots;
 use lull_measure::register::Request;
 use proptest::prelude::*;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -63,13 +63,13 @@ impl Scene {
         self.registrar.serve(self.time, owner);
     }
 
-    fn seats(&self) -> &Seats {
-        self.registrar.seats("batch").unwrap()
+    fn slots(&self) -> &ProcessSlots {
+        self.registrar.slots("batch").unwrap()
     }
 
     fn taken(&self) -> usize {
-        let seats = self.registrar.templates.iter().map(|offer| &offer.seats);
-        seats.map(|seats| seats.processes().into_iter().flatten().count()).sum()
+        let slots = self.registrar.templates.iter().map(|offer| &offer.slots);
+        slots.map(|slots| slots.processes().into_iter().flatten().count()).sum()
     }
 }
 
@@ -160,7 +160,7 @@ mod needs_python3 {
         assert_eq!(first.request(&mut scene, &register_as("batch")), accepted("batch-1"));
         let any = Request::Register { template: None };
         assert_eq!(second.request(&mut scene, &any), accepted("batch-2"));
-        let found = scene.seats().processes().into_iter().map(|one| one.unwrap().pid);
+        let found = scene.slots().processes().into_iter().map(|one| one.unwrap().pid);
         assert_eq!(found.collect::<Vec<_>>(), [first.pid(), second.pid()]);
         let mut third = Other::new(&scene.path());
         assert_eq!(reason(third.request(&mut scene, &register_as("batch"))), Reason::Full);
@@ -423,7 +423,7 @@ fn a_client_that_never_reads_or_writes_without_end_is_closed() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn whatever_a_process_writes_it_holds_no_seat_that_it_may_not_have(
+    fn whatever_a_process_writes_it_holds_no_slot_that_it_may_not_have(
         chunks in prop::collection::vec(prop_oneof![
             3 => Just(register_as("batch").to_line().into_bytes()),
             1 => Just(Request::Leave.to_line().into_bytes()),

@@ -3,7 +3,7 @@
 use crate::child::App;
 use crate::scene::{APP, EPOCH, Scene, latency_critical, one_core};
 use lull_control::{AppId, AppSpec, Plant, PlantError, ProgressSource, Setting};
-use lull_host::apps::{AppHandle, Berths};
+use lull_host::apps::{AppHandle, CgroupSlots};
 use lull_host::gauges::memory_pressure::MemoryPressure;
 use lull_host::gauges::run_queue::RunQueue;
 use lull_host::{HostApp, LatencyFrom, ProgressFrom, Roots};
@@ -224,10 +224,10 @@ fn a_cgroup_that_news_assign_is_looked_at_before_the_wait_goes_on() {
     let (app, other) = (App::start(0), App::start(0));
     let mut scene = Scene::new(&app);
     let (assigned, long) = (AppId(1), Nanos::from_secs(3_600));
-    let berths = Berths::new("pod", 1);
+    let slots = CgroupSlots::new("pod", 1);
     let host_app = HostApp {
         spec: AppSpec::best_effort("pod-1"),
-        handle: AppHandle::attach_assigned(&["pod-1".to_owned()], &berths).remove(0),
+        handle: AppHandle::attach_assigned(&["pod-1".to_owned()], &slots).remove(0),
         latency: LatencyFrom::Push,
         progress: ProgressFrom::CpuTime,
     };
@@ -238,7 +238,7 @@ fn a_cgroup_that_news_assign_is_looked_at_before_the_wait_goes_on() {
     assert!(scene.plant.wait_for_news(long).unwrap());
     let cgroup = tempfile::tempdir().unwrap();
     std::fs::write(cgroup.path().join("cgroup.procs"), format!("{}\n", other.pid())).unwrap();
-    berths.take(cgroup.path());
+    slots.take(cgroup.path());
     assert!(!scene.plant.is_present(assigned));
     // Nothing is waited for, because the run is to stop.
     scene.stop.request();

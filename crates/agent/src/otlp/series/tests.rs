@@ -96,11 +96,11 @@ fn without_start(points: &[(u8, u64, u64)]) -> Vec<Result<Option<u64>, String>> 
 
 #[test]
 fn collectors_of_one_service_without_a_start_count_it_once() {
-    // Each point by both: of the first one of a collector it is not known what is new.
+    // Each point by both collectors: the first one of a collector has an unknown increase.
     let both = [(1, 0, 100), (2, 0, 100), (1, 10, 107), (2, 10, 107), (2, 20, 109), (1, 20, 109)];
     let added = [None, None, Some(7), None, None, None].map(Ok);
     assert_eq!(without_start(&both), added);
-    // By turns, of three.
+    // Three collectors take turns.
     let turns = [(1, 0, 100), (2, 10, 107), (3, 20, 109), (1, 30, 112), (2, 40, 113), (3, 50, 119)];
     let added = [None, None, None, Some(3), Some(1), Some(6)].map(Ok);
     assert_eq!(without_start(&turns), added);

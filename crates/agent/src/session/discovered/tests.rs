@@ -43,11 +43,11 @@ fn workload(id: u64) -> Workload {
     }
 }
 
-/// A discovery with so many berths that returns these findings.
-fn discovered(berths: usize, found: Vec<Finding>) -> Discovered {
+/// A discovery with so many slots that returns these findings.
+fn discovered(slots: usize, found: Vec<Finding>) -> Discovered {
     Discovered {
         discovery: Box::new(Found(found, None)),
-        templates: BTreeMap::from([(0, (0, Berths::new("pod", berths)))]),
+        templates: BTreeMap::from([(0, (0, CgroupSlots::new("pod", slots)))]),
         placed: BTreeMap::new(),
         waiting: BTreeMap::new(),
         later: Vec::new(),
@@ -71,7 +71,7 @@ fn a_workload_that_waits_for_a_berth_is_reported_once() {
     }
     assert!(changed.is_empty() && discovered.entries.is_empty(), "{:?}", discovered.entries);
     discovered.remove(1, &mut changed);
-    assert_eq!(discovered.poll().len(), 1, "it has the berth that has become free");
+    assert_eq!(discovered.poll().len(), 1, "it has the slot that has become free");
     assert!(discovered.placed.contains_key(&2) && discovered.waiting.is_empty());
 }
 
@@ -82,18 +82,18 @@ fn only_new_workloads_are_taken_in_while_an_epoch_lasts() {
     assert_eq!(discovered.poll_arrivals().len(), 1);
     let objectives = Some(vec![Objective::Throughput { floor_per_s: 1.0 }]);
     let other = Finding::Present(Workload { objectives, ..workload(1) });
-    // The last one comes back, and one finds no berth before the first is gone.
+    // The last one comes back, and one finds no slot before the first is gone.
     let found = [other, Finding::Gone(1), present(2), Finding::Gone(2), present(2), present(3)];
     discovered.discovery = Box::new(Found(found.into(), None));
     assert_eq!(discovered.poll_arrivals().into_keys().collect::<Vec<_>>(), [AppId(1)]);
-    assert!(discovered.placed.contains_key(&1), "it has its berth until the epoch ends");
-    let berths = discovered.templates[&0].1.clone();
-    assert!(!berths.is_looked_for(0) && berths.is_full(), "nothing is looked for any longer");
+    assert!(discovered.placed.contains_key(&1), "it has its slot until the epoch ends");
+    let slots = discovered.templates[&0].1.clone();
+    assert!(!slots.is_looked_for(0) && slots.is_full(), "nothing is looked for any longer");
     assert!(discovered.waiting.is_empty() && discovered.entries.is_empty());
     discovered.poll();
     let placed: Vec<u64> = discovered.placed.keys().copied().collect();
     assert_eq!((placed, discovered.later.len()), (vec![2, 3], 0));
-    assert!(berths.is_looked_for(0) && berths.is_looked_for(1));
+    assert!(slots.is_looked_for(0) && slots.is_looked_for(1));
     assert!(discovered.waiting.is_empty());
 }
 

@@ -3,7 +3,7 @@
 use super::{Agent, watch_of};
 use crate::config::{AppOrigin, AppSection, Config, LoadSection, PodsAs, RegisterAs, TemplateSlot};
 use crate::library::Library;
-use crate::session::discovered::AllBerths;
+use crate::session::discovered::TemplateSlots;
 use anyhow::Context;
 use lull_host::Roots;
 use lull_host::apps::{AppHandle, Endpoint, Launch, Output, Ready, Target};
@@ -32,7 +32,7 @@ pub(super) struct Surroundings<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct TemplateSources<'a> {
     pub(super) registrar: Option<&'a Registrar>,
-    pub(super) berths: &'a AllBerths,
+    pub(super) pod_slots: &'a TemplateSlots,
 }
 
 /// The environment of programs that a run starts, besides their own arguments.
@@ -111,15 +111,15 @@ impl Agent<'_> {
             let place = all.first().context("a template has an app")?.origin();
             let handles = match place.map_err(anyhow::Error::msg)? {
                 AppOrigin::Register(one) => {
-                    let seats =
-                        found_by.registrar.and_then(|registrar| registrar.seats(&one.template));
-                    let seats = seats.context("a template of registrations has seats")?;
-                    AppHandle::attach_registered(&names, seats)
+                    let slots =
+                        found_by.registrar.and_then(|registrar| registrar.slots(&one.template));
+                    let slots = slots.context("a template of registrations has slots")?;
+                    AppHandle::attach_registered(&names, slots)
                 }
                 AppOrigin::Pods(_) => {
-                    let berths = found_by.berths.get(&slot.template);
-                    let berths = berths.context("a template of pods has berths")?;
-                    AppHandle::attach_assigned(&names, berths)
+                    let slots = found_by.pod_slots.get(&slot.template);
+                    let slots = slots.context("a template of pods has slots")?;
+                    AppHandle::attach_assigned(&names, slots)
                 }
                 place => AppHandle::attach_each(&names, &target_of(place)?, roots)
                     .with_context(|| format!("`{}` cannot be looked for", names[0]))?,

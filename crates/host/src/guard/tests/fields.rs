@@ -372,9 +372,9 @@ fn make_daemon(scene: &Scene) -> (Child, i32, Ledger) {
     ledger.record_writes(&[ThreadWrite { thread: main, values }]).unwrap();
     sched::set_affinity(pid, &one).unwrap();
     writeln!(shell.stdin.as_mut().unwrap()).unwrap();
-    let mut said = String::new();
-    BufReader::new(shell.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
-    let daemon = said.trim().parse().unwrap();
+    let mut printed = String::new();
+    BufReader::new(shell.stdout.as_mut().unwrap()).read_line(&mut printed).unwrap();
+    let daemon = printed.trim().parse().unwrap();
     (shell, daemon, ledger)
 }
 
@@ -414,7 +414,7 @@ fn a_daemon_of_which_nothing_is_known_is_possibly_missed() {
     drop(ledger);
     let recovery = restore_stale(&scene.dir(), &scene.roots).unwrap().unwrap();
     end(shell, daemon);
-    let How::Now(restoration) = &recovery.how else { panic!("{recovery}") };
+    let RecoveryAction::Now(restoration) = &recovery.how else { panic!("{recovery}") };
     let name = format!("process {daemon} (sleep) has cores");
     assert!(restoration.missed.iter().any(|one| one.starts_with(&name)), "{recovery}");
 }
@@ -424,7 +424,9 @@ fn restore_as_guard(scene: &Scene, forks: &Forks) -> Restoration {
     let (clock, roots) = (Clock::read(&scene.roots).unwrap(), &scene.roots);
     let recovery =
         recovery::put_all_back(&mut file, &lines, forks, roots, &clock, Duration::ZERO).unwrap();
-    let Some(Recovery { how: How::Now(restoration), .. }) = recovery else { panic!("no outcome") };
+    let Some(Recovery { how: RecoveryAction::Now(restoration), .. }) = recovery else {
+        panic!("no outcome")
+    };
     restoration
 }
 

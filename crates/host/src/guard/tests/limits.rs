@@ -51,7 +51,7 @@ impl HeldLimit {
         let recovery =
             recovery::put_all_back(&mut file, &lines, &forks, roots, &clock, patience).unwrap();
         match recovery.unwrap().how {
-            How::Now(restoration) => restoration,
+            RecoveryAction::Now(restoration) => restoration,
             other => panic!("{other:?}"),
         }
     }

@@ -10,12 +10,12 @@ fn restore(scene: &Scene) -> Option<Recovery> {
 }
 
 /// Leaves a ledger in which an agent that is dead has started the victim, and these lines.
-fn start_by_agent(scene: &Scene, more: &[What]) -> ProcessId {
+fn start_by_agent(scene: &Scene, more: &[EntryContent]) -> ProcessId {
     let victim = ProcessId::lookup(&scene.roots, scene.thread().pid).unwrap();
     let ProcessId { pid, start_ticks: start_time_ticks } = victim;
     let agent = ProcessId { pid: 100_000_000, start_ticks: 1 };
-    let header = What::Header { format: entry::FORMAT, agent, version: "0.1.0".to_owned() };
-    let started = What::Old(Original::Started { pid, start_time_ticks });
+    let header = EntryContent::Header { format: entry::FORMAT, agent, version: "0.1.0".to_owned() };
+    let started = EntryContent::Old(Original::Started { pid, start_time_ticks });
     let clock = Clock::read(&scene.roots).unwrap();
     let lines = [header, started].into_iter().chain(more.iter().cloned());
     let lines: Vec<Entry> = lines.map(|what| clock.entry(what)).collect();
@@ -51,9 +51,9 @@ fn a_started_process_that_could_not_be_ended_is_ended_by_the_next_restore() {
     let key = Key::Started(ProcessId::lookup(&scene.roots, scene.thread().pid).unwrap());
     let failed = vec![(key, "it could not be ended".to_owned())];
     let outcome = Restoration { failed, ..Restoration::default() };
-    start_by_agent(&scene, &[What::Restored(outcome), What::Closed]);
+    start_by_agent(&scene, &[EntryContent::Restored(outcome), EntryContent::Closed]);
     let recovery = restore(&scene).unwrap();
-    assert!(matches!(&recovery.how, How::Now(done) if done.gone == 1), "{recovery}");
+    assert!(matches!(&recovery.how, RecoveryAction::Now(done) if done.gone == 1), "{recovery}");
     assert!(!recovery.has_failed(), "{recovery}");
     let signal = scene.victim.wait().unwrap().signal();
     assert_eq!(signal, Some(libc::SIGTERM));

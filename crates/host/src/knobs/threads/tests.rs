@@ -151,9 +151,9 @@ impl Parent {
     /// The main thread of a new child.
     fn child(&mut self) -> LiveThread {
         writeln!(self.input.as_mut().unwrap()).unwrap();
-        let mut said = String::new();
-        self.output.read_line(&mut said).unwrap();
-        main_of(said.trim().parse().unwrap())
+        let mut printed = String::new();
+        self.output.read_line(&mut printed).unwrap();
+        main_of(printed.trim().parse().unwrap())
     }
 }
 

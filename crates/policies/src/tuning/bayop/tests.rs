@@ -236,7 +236,7 @@ fn a_place_known_from_before_is_used_at_its_load_without_a_trial() {
 }
 
 #[test]
-fn what_is_found_is_said_once_and_what_stays_is_said_as_it_is_seen_again() {
+fn findings_are_reported_once_and_settings_that_stay_at_each_reading() {
     let (mut policy, mut server) = (bayop(QUICK), Server::new());
     server.run(&mut policy, Nanos::from_secs(10));
     assert!(policy.discoveries().is_empty(), "the search is under way");
@@ -265,7 +265,7 @@ fn what_is_found_is_said_once_and_what_stays_is_said_as_it_is_seen_again() {
 }
 
 #[test]
-fn that_nothing_meets_the_bound_is_said_too() {
+fn that_nothing_meets_the_bound_is_reported_too() {
     let (mut policy, mut server) = (bayop(QUICK), Server::new());
     server.worse_ms = 50.0;
     server.run(&mut policy, Nanos::from_secs(30));
@@ -413,8 +413,8 @@ fn a_bound_that_nothing_meets_leaves_the_fastest_place_and_is_not_searched_for_e
     assert!(matches!(policy.stage, Stage::Holding(Holding { meets: false, .. })));
     assert_eq!(server.at(), (20.0, 2.0));
     let reasons: Vec<_> = server.settings.steps().map(|step| step.reason.to_string()).collect();
-    let said = |text: &String| text.contains("trials meets p95 < 10ms");
-    assert!(reasons.iter().all(said), "{reasons:?}");
+    let names = |text: &String| text.contains("trials meets p95 < 10ms");
+    assert!(reasons.iter().all(names), "{reasons:?}");
     server.run(&mut policy, Nanos::from_secs(60));
     assert!(matches!(policy.stage, Stage::Holding(_)));
 }
@@ -430,8 +430,8 @@ fn a_safe_search_whose_steps_are_refused_leaves_the_fastest_setting_and_says_why
         panic!("{:?}", policy.stage)
     };
     let reasons: Vec<_> = server.settings.steps().map(|step| step.reason.to_string()).collect();
-    let said = |text: &String| text.contains("every step from the fastest setting was refused");
-    assert!(reasons.iter().all(said) && !reasons.is_empty(), "{reasons:?}");
+    let names = |text: &String| text.contains("every step from the fastest setting was refused");
+    assert!(reasons.iter().all(names) && !reasons.is_empty(), "{reasons:?}");
     assert!(reasons[0].contains("Invalid argument"), "{reasons:?}");
     let found = policy.discoveries().remove(0);
     assert_eq!((found.meets, found.values.as_slice()), (true, &[20.0][..]));

@@ -1,29 +1,29 @@
-//! Apps whose processes register themselves: a fixed number of *seats* for each template.
+//! Apps whose processes register themselves: a fixed number of *slots* for each template.
 //!
-//! The socket of [`crate::register`] gives a seat to a process and takes it away; the app of
-//! the seat is that process with its descendants.
+//! The socket of [`crate::register`] gives a slot to a process and takes it away; the app of
+//! the slot is that process with its descendants.
 
 use super::identity::ProcessId;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The seats of one template. Clones share them.
+/// The slots of one template. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Seats {
+pub struct ProcessSlots {
     template: Arc<str>,
     taken: Arc<Mutex<Vec<Option<ProcessId>>>>,
 }
 
-/// One seat, which is one app of the run.
+/// One slot, which is one app of the run.
 #[derive(Debug, Clone)]
-pub(super) struct Seat {
-    seats: Seats,
+pub(super) struct ProcessSlot {
+    slots: ProcessSlots,
     index: usize,
-    /// The process that held the seat at the last check.
+    /// The process that held the slot at the last check.
     seen: Option<ProcessId>,
 }
 
-impl Seats {
-    /// Creates this many free seats of a template.
+impl ProcessSlots {
+    /// Creates this many free slots of a template.
     pub fn new(template: &str, count: usize) -> Self {
         Self { template: template.into(), taken: Arc::new(Mutex::new(vec![None; count])) }
     }
@@ -38,7 +38,7 @@ impl Seats {
         self.lock().len()
     }
 
-    /// Gives a process the first free seat and returns its number; `None` if all are taken.
+    /// Gives a process the first free slot and returns its number; `None` if all are taken.
     pub(crate) fn take(&self, process: ProcessId) -> Option<usize> {
         let mut taken = self.lock();
         let free = taken.iter().position(Option::is_none)?;
@@ -46,21 +46,21 @@ impl Seats {
         Some(free)
     }
 
-    /// Frees a seat.
+    /// Frees a slot.
     pub(crate) fn free(&self, index: usize) {
-        if let Some(seat) = self.lock().get_mut(index) {
-            *seat = None;
+        if let Some(slot) = self.lock().get_mut(index) {
+            *slot = None;
         }
     }
 
-    /// The process of each seat.
+    /// The process of each slot.
     #[cfg(test)]
     pub(crate) fn processes(&self) -> Vec<Option<ProcessId>> {
         self.lock().clone()
     }
 
-    pub(super) fn each(&self) -> impl Iterator<Item = Seat> + '_ {
-        (0..self.count()).map(|index| Seat { seats: self.clone(), index, seen: None })
+    pub(super) fn each(&self) -> impl Iterator<Item = ProcessSlot> + '_ {
+        (0..self.count()).map(|index| ProcessSlot { slots: self.clone(), index, seen: None })
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Option<ProcessId>>> {
@@ -69,18 +69,18 @@ impl Seats {
     }
 }
 
-impl Seat {
-    /// The process that has the seat.
+impl ProcessSlot {
+    /// The process that has the slot.
     pub(super) fn process(&self) -> Option<ProcessId> {
-        self.seats.lock().get(self.index).copied().flatten()
+        self.slots.lock().get(self.index).copied().flatten()
     }
 
-    /// Whether another process has the seat than at the last check.
+    /// Whether another process has the slot than at the last check.
     pub(super) fn has_news(&self) -> bool {
         self.process() != self.seen
     }
 
-    /// Returns the process of the seat, and whether another one had it before.
+    /// Returns the process of the slot, and whether another one had it before.
     pub(super) fn look(&mut self) -> (Option<ProcessId>, bool) {
         let now = self.process();
         let has_changed = now != self.seen;
@@ -94,8 +94,8 @@ impl Seat {
     }
 
     pub(super) fn describe(&self) -> String {
-        let (template, count) = (&self.seats.template, self.seats.count());
-        format!("seat {} of {count} for registrations as `{template}`", self.index + 1)
+        let (template, count) = (&self.slots.template, self.slots.count());
+        format!("slot {} of {count} for registrations as `{template}`", self.index + 1)
     }
 }
 
@@ -108,19 +108,19 @@ mod tests {
     }
 
     #[test]
-    fn a_seat_is_taken_once_and_its_app_sees_every_change() {
-        let seats = Seats::new("batch", 2);
-        let mut all: Vec<Seat> = seats.each().collect();
-        assert_eq!((seats.take(process(1)), seats.take(process(2))), (Some(0), Some(1)));
-        assert_eq!(seats.take(process(3)), None);
+    fn a_slot_is_taken_once_and_its_app_sees_every_change() {
+        let slots = ProcessSlots::new("batch", 2);
+        let mut all: Vec<ProcessSlot> = slots.each().collect();
+        assert_eq!((slots.take(process(1)), slots.take(process(2))), (Some(0), Some(1)));
+        assert_eq!(slots.take(process(3)), None);
         assert!(all[0].has_news());
         assert_eq!(all[0].look(), (Some(process(1)), true));
         assert_eq!(all[0].look(), (Some(process(1)), false));
-        seats.free(0);
-        assert_eq!(seats.take(process(3)), Some(0));
+        slots.free(0);
+        assert_eq!(slots.take(process(3)), Some(0));
         assert!(all[0].has_news(), "another process, with no look in between");
         assert_eq!(all[0].look(), (Some(process(3)), true));
-        seats.free(9);
+        slots.free(9);
         assert!(all[1].is_spare() && !all[0].is_spare());
     }
 }
