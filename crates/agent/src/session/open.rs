@@ -52,7 +52,7 @@ use std::time::Duration;
 /// let config = Config::load("lull.toml".as_ref())?;
 /// let mut session = Agent::new(config).notify(&|text| eprintln!("{text}")).start()?;
 /// for epoch in session.epochs().take(100) {
-///     eprintln!("entropy {}", epoch?.standing.entropy.system);
+///     eprintln!("entropy {}", epoch?.assessment.entropy.system);
 /// }
 /// session.close()?;
 /// # Ok(())

@@ -58,9 +58,9 @@ fn an_operator_bypasses_the_gate_with_and_without_an_agent_and_after_a_kill() {
 
 #[test]
 fn the_thread_that_calls_workers_starts_only_in_mode_epoll() {
-    for (wake, is_started) in [("post", false), ("epoll", true)] {
+    for (mode, is_started) in [("post", false), ("epoll", true)] {
         let scene = Scene::new();
-        let database = Database::start(&scene, &["--concurrency", "2", "--wake", wake]);
+        let database = Database::start(&scene, &["--concurrency", "2", "--mode", mode]);
         let pid = database.pid();
         let name = |tid: i32| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).ok();
         let has_it = || {
