@@ -39,6 +39,12 @@ impl Tree {
         std::fs::write(path, content).unwrap();
     }
 
+    /// Writes the `stat` of a process that is in group 7.
+    pub(crate) fn write_member_of_7(&self, pid: i32, start_ticks: u64) {
+        let before = "S 1 7 7 0 -1 4194560 1 0 0 0 2 3 0 0 20 0 1 0";
+        self.write(&format!("proc/{pid}/stat"), &format!("{pid} (a) {before} {start_ticks} 1"));
+    }
+
     pub(crate) fn remove(&self, name: &str) {
         std::fs::remove_file(self.path(name)).unwrap();
     }

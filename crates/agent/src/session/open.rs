@@ -10,7 +10,10 @@ use super::discovered::{Discovered, TemplateSlots, template_slots};
 use super::gates::Gates;
 use super::keeper::FindingsWriter;
 use super::pod_apps::PodApps;
-use super::policy::{limits_error, policy_of, rebuild_of, remember, shadow_of, shadow_policy};
+use super::policy::{
+    check_store, limits_error, policy_of, read_store, rebuild_of, remember, shadow_of,
+    shadow_policy,
+};
 use super::{Session, Steered, reference};
 use crate::admission::{AdmissionSetup, AdmissionSetups, Threads};
 use crate::config::{AppSection, Config, LatencySource, OwnPolicy, PolicyRole};
@@ -165,7 +168,7 @@ impl<'a> Agent<'a> {
     pub fn check(&self) -> anyhow::Result<()> {
         let roots = Roots::default();
         let machine = self.checked(&roots)?;
-        super::policy::check_store(&self.config, &machine)?;
+        check_store(&self.config, &machine)?;
         Ok(check_present(&self.config, &roots)?)
     }
 
@@ -188,11 +191,6 @@ impl<'a> Agent<'a> {
         Ok(machine)
     }
 
-    /// Reads the store before anything is started, so that a broken file fails early.
-    fn check_store(&self, machine: &Machine) -> anyhow::Result<()> {
-        remember(&mut self.config.clone(), machine, &self.config.specs(), &|_| {}).map(drop)
-    }
-
     /// Checks the config against the machine, starts the apps, measures references, and
     /// takes the knobs.
     ///
@@ -202,7 +200,7 @@ impl<'a> Agent<'a> {
     pub fn start(self) -> anyhow::Result<Session> {
         let roots = Roots::default();
         let machine = self.checked(&roots)?;
-        self.check_store(&machine)?;
+        read_store(&self.config, &machine)?;
         let stop = self.stop.clone().map_or_else(Stop::new, Ok)?;
         let place = StateDir::locate(self.config.agent.state.as_deref())?;
         let server = self.bind_page(&place)?;

@@ -96,8 +96,14 @@ pub(super) fn check_store(config: &Config, machine: &Machine) -> anyhow::Result<
     let missing = config.agent.spots.as_deref().filter(|path| !path.exists());
     match missing.filter(|_| search_of(config).is_ok()) {
         Some(path) => Ok(Store::check_directory(path)?),
-        None => remember(&mut config.clone(), machine, &config.specs(), &|_| {}).map(drop),
+        None => read_store(config, machine),
     }
+}
+
+/// Reads the store, and makes a missing one, so that a broken file fails before anything is
+/// started.
+pub(super) fn read_store(config: &Config, machine: &Machine) -> anyhow::Result<()> {
+    remember(&mut config.clone(), machine, &config.specs(), &|_| {}).map(drop)
 }
 
 /// Passes settings that were stored for the app on this machine to a policy that can reuse

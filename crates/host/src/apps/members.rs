@@ -542,9 +542,7 @@ mod tests {
         }
 
         fn add(&self, pid: i32, start_ticks: u64) {
-            let before = "S 1 7 7 0 -1 4194560 1 0 0 0 2 3 0 0 20 0 1 0";
-            let stat = format!("{pid} (a) {before} {start_ticks} 1");
-            self.tree.write(&format!("proc/{pid}/stat"), &stat);
+            self.tree.write_member_of_7(pid, start_ticks);
         }
 
         fn end(&self, pid: i32) {

@@ -234,11 +234,7 @@ mod tests {
     #[test]
     fn a_later_group_with_the_number_of_one_that_has_ended_is_left_alone() {
         let tree = Tree::new();
-        let rest = "0 ".repeat(30);
-        tree.write(
-            "proc/9/stat",
-            &format!("9 (x) S 1 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 500 {rest}"),
-        );
+        tree.write_member_of_7(9, 500);
         let root = ProcessId { pid: 7, start_ticks: 1 };
         for (with_group, found) in [(true, 1), (false, 0)] {
             let table = ProcessTable::new(&tree.roots()).unwrap();

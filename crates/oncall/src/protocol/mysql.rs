@@ -71,7 +71,8 @@ impl WireProtocol for Mysql {
                 }
                 _ => Request::None,
             };
-            request = request.and(begun);
+            // Of requests that are read at once the strongest counts.
+            request = request.max(begun);
         });
         state.from_client = framing.pack();
         request

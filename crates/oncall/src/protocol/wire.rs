@@ -53,13 +53,6 @@ pub enum Request {
     Query,
 }
 
-impl Request {
-    /// Returns the request that two requests are if they are read at once.
-    pub(super) fn and(self, other: Self) -> Self {
-        self.max(other)
-    }
-}
-
 /// The phase of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Phase {
