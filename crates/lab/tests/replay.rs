@@ -151,7 +151,7 @@ fn a_simulated_run_is_reproduced_and_another_policy_is_predicted() {
             let off = (measured / estimated).max(estimated / measured) - 1.0;
             assert!(
                 off < 0.35,
-                "{policy} {figure}: {estimated} predicted, {measured} came; {fit:?}"
+                "{policy} {figure}: {estimated} predicted, {measured} measured; {fit:?}"
             );
         }
     }
@@ -267,7 +267,10 @@ fn withheld(times: f64, policies: &[&str], effort: Effort) -> usize {
             }
             let [low, high] = predicted.interval(number, at).unwrap();
             let holds = (low / FAR..=high * FAR).contains(&measured);
-            assert!(holds, "{times} {policy} {figure}: {low} to {high} predicted, {measured} came");
+            assert!(
+                holds,
+                "{times} {policy} {figure}: {low} to {high} predicted, {measured} measured"
+            );
         }
     }
     withheld

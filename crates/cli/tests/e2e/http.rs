@@ -188,7 +188,7 @@ struct Operator {
 }
 
 impl Operator {
-    fn ask(&self, body: &str) -> (u16, Value) {
+    fn request(&self, body: &str) -> (u16, Value) {
         let lines =
             [&format!("Authorization: Bearer {}", self.token), "Content-Type: application/json"];
         let answer = order(&self.address, &lines, body);
@@ -196,7 +196,7 @@ impl Operator {
     }
 
     fn done(&self, body: &str) -> String {
-        let (status, printed) = self.ask(body);
+        let (status, printed) = self.request(body);
         assert_eq!(status, 200, "{printed}");
         printed["done"].as_str().unwrap().to_owned()
     }
@@ -250,7 +250,7 @@ fn an_operator_pauses_restores_and_switches_and_the_record_says_so() {
     let scene = Scene::new();
     let (agent, operator) = operated(&scene, "arq");
     assert!(operator.done(r#"{"do":"pause"}"#).contains("paused"));
-    let (status, printed) = operator.ask(r#"{"do":"policy","name":"evne"}"#);
+    let (status, printed) = operator.request(r#"{"do":"policy","name":"evne"}"#);
     assert_eq!(status, 409);
     assert!(printed["error"].as_str().unwrap().contains("Did you mean `even`?"), "{printed}");
     assert_eq!(operator.done(r#"{"do":"policy","name":"even"}"#), "even is followed");

@@ -267,5 +267,5 @@ fn a_report_reads_well_by_day_by_night_and_on_a_phone() {
     browser.picture("report-phone.png");
     assert_eq!(browser.errors(), Vec::<String>::new());
     let names_script = "return performance.getEntriesByType('resource').map((it) => it.name)";
-    assert_eq!(browser.script(names_script), json!([]), "the page asked for something");
+    assert_eq!(browser.script(names_script), json!([]), "the page has sent a request");
 }

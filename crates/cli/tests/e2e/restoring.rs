@@ -155,7 +155,7 @@ impl Restless {
         assert!(moved.is_empty(), "daemons that had pinned themselves to core 0: {moved:?}");
         let unnamed: Vec<&i32> =
             wrong.iter().filter(|pid| !printed.contains(&format!("process {pid} ("))).collect();
-        assert!(unnamed.is_empty(), "daemons left on {unnamed:?}, said: {printed}");
+        assert!(unnamed.is_empty(), "daemons left on {unnamed:?}; printed: {printed}");
         assert_eq!((main.nice.as_str(), main.policy.as_str()), ("7", "3"));
         assert_eq!(main.cores, all);
         assert_eq!(pinned, (cores() - 1).to_string());

@@ -69,7 +69,7 @@ fn the_thread_that_calls_workers_starts_only_in_mode_epoll() {
         };
         match is_started {
             true => wait_for("the thread that calls workers", has_it),
-            false => assert!(!has_it(), "a thread for a mode that nobody asked for"),
+            false => assert!(!has_it(), "a thread for a mode that is not set"),
         }
     }
 }
