@@ -43,4 +43,4 @@ pub(crate) use signal::{handle, has_ended, signal};
 pub use slot::ProcessSlots;
 pub use table::ProcessTable;
 pub use terminate::{Ended, GRACE, MARK_VARIABLE};
-pub(crate) use terminate::{StartedTree, mark_of, terminate};
+pub(crate) use terminate::{Group, StartedTree, mark_of, terminate};

@@ -10,7 +10,7 @@ use super::signal::signal;
 use super::slot::ProcessSlots;
 use super::table::ProcessTable;
 use super::template::Slot;
-use super::terminate::{Ended, StartedTree, terminate};
+use super::terminate::{Ended, Group, StartedTree, terminate};
 use crate::guard::{Key, Ledger, LedgerError, Original};
 use crate::{LiveThread, Roots};
 use lull_measure::Nanos;
@@ -385,7 +385,8 @@ pub fn stop(apps: &mut [AppHandle], roots: &Roots, grace: Duration) -> Ended {
     };
     let tree = |app: &AppHandle| {
         let root = app.started.as_ref()?.id;
-        Some(StartedTree { root, with_group: app.processes.has_group() })
+        let group = if app.processes.has_group() { Group::Own } else { Group::Ended };
+        Some(StartedTree { root, group })
     };
     let trees: Vec<StartedTree> = apps.iter().filter_map(tree).collect();
     let marks: Vec<String> = started().map(|started| started.mark.clone()).collect();

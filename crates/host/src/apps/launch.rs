@@ -9,7 +9,7 @@
 use super::forks::Forks;
 use super::identity::ProcessId;
 use super::ready::{Endpoint, Ready};
-use super::terminate::{GRACE, MARK_VARIABLE, StartedTree, mark_of, terminate};
+use super::terminate::{GRACE, Group, MARK_VARIABLE, StartedTree, mark_of, terminate};
 use crate::Roots;
 use crate::guard::{Ledger, LedgerError, Original};
 use crate::own_directory::replace_file;
@@ -182,7 +182,8 @@ pub(super) fn start(
     match begin() {
         Ok(id) => Ok(Started { child, id, mark, forks }),
         Err(error) => {
-            let known: Vec<_> = known.into_iter().map(StartedTree::from).collect();
+            let tree = |root| StartedTree { root, group: Group::Own };
+            let known: Vec<_> = known.into_iter().map(tree).collect();
             let _ = terminate(&forks, roots, &known, std::slice::from_ref(&mark), GRACE);
             // The process was ended above, if it could be found in proc.
             let _ = child.kill();

@@ -42,21 +42,28 @@ pub struct Ended {
     pub killed: usize,
     /// Processes that are still there.
     pub left: Vec<ProcessId>,
+    /// Processes in a group with the number of an app's, of which nothing shows that the app made
+    /// them. They get no signal.
+    pub unproven: Vec<ProcessId>,
 }
 
 /// A process that Lull started.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StartedTree {
     pub(crate) root: ProcessId,
-    /// Whether its process group belongs to it: one that has ended does not.
-    pub(crate) with_group: bool,
+    pub(crate) group: Group,
 }
 
-impl From<ProcessId> for StartedTree {
-    /// A process whose group is not known to have ended.
-    fn from(root: ProcessId) -> Self {
-        Self { root, with_group: true }
-    }
+/// Whether the processes in the group with the number of a started process belong to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Group {
+    /// They do.
+    Own,
+    /// The group has ended, and another one may have its number.
+    Ended,
+    /// It has not been followed. It is the app's if the started process still runs, or if a member
+    /// is a descendant or has the mark.
+    Unfollowed,
 }
 
 /// Ends the started processes and all that belongs to them.
@@ -78,7 +85,7 @@ pub(crate) fn terminate(
     };
     let mut hunt = Hunt::new(table, started, marks);
     let mut patience = Patience { grace, requested: None, forced: None };
-    let mut ended = Ended::default();
+    let mut ended = Ended { unproven: hunt.unproven(started), ..Ended::default() };
     loop {
         hunt.look();
         let running = hunt.running();
@@ -138,14 +145,24 @@ struct Hunt<'a> {
 impl<'a> Hunt<'a> {
     fn new(table: ProcessTable, started: &[StartedTree], marks: &'a [String]) -> Self {
         let tree = |started: &StartedTree| {
-            let StartedTree { root, with_group } = *started;
-            AppProcesses::new(Scope::Tree { root, with_group })
+            let with_group = has_group(*started, &table, marks);
+            AppProcesses::new(Scope::Tree { root: started.root, with_group })
         };
         let trees = started.iter().map(tree).collect();
         // The table lacks a process that cannot be read.
         let may_run = started.iter().filter(|started| started.root.may_run(table.roots()));
         let seen = may_run.map(|started| (started.root, None)).collect();
         Self { table, trees, marks, looks: BTreeMap::new(), seen }
+    }
+
+    /// Members of groups that do not belong to their apps as far as is known, and may.
+    fn unproven(&self, started: &[StartedTree]) -> Vec<ProcessId> {
+        let trees = self.trees.iter().zip(started);
+        let is_open = |(tree, started): &(&AppProcesses, &StartedTree)| {
+            started.group == Group::Unfollowed && !tree.has_group()
+        };
+        let members = |(_, started)| members_of_group(started, &self.table);
+        trees.filter(is_open).flat_map(members).collect()
     }
 
     fn look(&mut self) {
@@ -202,6 +219,32 @@ impl<'a> Hunt<'a> {
     }
 }
 
+/// Whether the process group of a started process belongs to it.
+fn has_group(started: StartedTree, table: &ProcessTable, marks: &[String]) -> bool {
+    let is_known = |process: &ProcessId| {
+        *process == started.root
+            || table.forks().first(process.pid) == Some(started.root)
+            || has_mark(table.roots(), process.pid, marks)
+    };
+    match started.group {
+        Group::Own => true,
+        Group::Ended => false,
+        Group::Unfollowed => {
+            started.root.may_run(table.roots())
+                || members_of_group(&started, table).any(|process| is_known(&process))
+        }
+    }
+}
+
+fn members_of_group<'a>(
+    started: &StartedTree,
+    table: &'a ProcessTable,
+) -> impl Iterator<Item = ProcessId> + use<'a> {
+    let root = started.root;
+    let members = table.iter().filter(move |(_, facts)| facts.is_in_group_of(root));
+    members.map(|(pid, facts)| ProcessId { pid, start_ticks: facts.start_ticks })
+}
+
 fn has_mark(roots: &Roots, pid: i32, marks: &[String]) -> bool {
     let Ok(environment) = std::fs::read(roots.proc.join(format!("{pid}/environ"))) else {
         return false;
@@ -226,7 +269,8 @@ mod tests {
         tree.write("proc/7", "");
         let [unread, gone] = [7, 8].map(|pid| ProcessId { pid, start_ticks: 1 });
         let table = ProcessTable::new(&tree.roots()).unwrap();
-        let mut hunt = Hunt::new(table, &[unread.into(), gone.into()], &[]);
+        let started = [unread, gone].map(|root| StartedTree { root, group: Group::Own });
+        let mut hunt = Hunt::new(table, &started, &[]);
         hunt.look();
         assert_eq!(hunt.running(), [unread]);
     }
@@ -236,11 +280,32 @@ mod tests {
         let tree = Tree::new();
         tree.write_member_of_7(9, 500);
         let root = ProcessId { pid: 7, start_ticks: 1 };
-        for (with_group, found) in [(true, 1), (false, 0)] {
+        for (group, found) in [(Group::Own, 1), (Group::Ended, 0)] {
             let table = ProcessTable::new(&tree.roots()).unwrap();
-            let mut hunt = Hunt::new(table, &[StartedTree { root, with_group }], &[]);
+            let mut hunt = Hunt::new(table, &[StartedTree { root, group }], &[]);
             hunt.look();
             assert_eq!(hunt.running().len(), found);
+        }
+    }
+
+    #[test]
+    fn a_group_that_was_not_followed_is_the_apps_if_a_member_shows_it() {
+        let root = ProcessId { pid: 7, start_ticks: 1 };
+        let started = [StartedTree { root, group: Group::Unfollowed }];
+        let member = |pid| ProcessId { pid, start_ticks: 500 };
+        for (environment, found, unproven) in [
+            ("LULL_STARTED_BY=3.4/web/", vec![member(9), member(10)], vec![]),
+            ("LULL_STARTED_BY=3.5/web/", vec![], vec![member(9), member(10)]),
+        ] {
+            let tree = Tree::new();
+            tree.write_member_of_7(9, 500);
+            tree.write_member_of_7(10, 500);
+            tree.write("proc/9/environ", environment);
+            let table = ProcessTable::new(&tree.roots()).unwrap();
+            let marks = ["3.4/".to_owned()];
+            let mut hunt = Hunt::new(table, &started, &marks);
+            hunt.look();
+            assert_eq!((hunt.running(), hunt.unproven(&started)), (found, unproven));
         }
     }
 

@@ -432,11 +432,15 @@ impl<'a> Reach<'a> {
             written.contains(value) && Some(value) != all.as_ref() && *value != usual
         };
         let value = values.into_iter().flatten().find(is_suspicious)?;
-        let name = std::fs::read_to_string(self.roots.proc.join(format!("{pid}/comm")));
-        let name = name.unwrap_or_default();
-        // A program chooses its name, which may contain line feeds.
-        Some(format!("process {pid} ({}) has {value}", visible_line(name.trim())))
+        Some(format!("{} has {value}", describe(self.roots, pid)))
     }
+}
+
+/// A process for messages, by its number and name.
+pub(super) fn describe(roots: &Roots, pid: i32) -> String {
+    let name = std::fs::read_to_string(roots.proc.join(format!("{pid}/comm"))).unwrap_or_default();
+    // A program chooses its name, which may contain line feeds.
+    format!("process {pid} ({})", visible_line(name.trim()))
 }
 
 /// Gives a thread the cores that it had. Where it is not known whether they were all that its

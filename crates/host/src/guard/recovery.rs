@@ -10,7 +10,7 @@ use super::restoration::Restoration;
 use super::restore;
 use super::state_dir::StateDir;
 use crate::Roots;
-use crate::apps::{Facts, Forks, GRACE, ProcessId};
+use crate::apps::{Ended, Facts, Forks, GRACE, ProcessId};
 use serde::Serialize;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -252,9 +252,9 @@ pub(super) fn put_all_back(
         }
     };
     record(outcome.as_ref());
-    let left = restore::end_started(roots, &held, &started, forks);
-    if !left.is_empty() {
-        restore::count_left(roots, left, outcome.get_or_insert_default());
+    let Ended { left, unproven, .. } = restore::end_started(roots, &held, &started, forks);
+    if !left.is_empty() || !unproven.is_empty() {
+        restore::count_left(roots, left, &unproven, outcome.get_or_insert_default());
         record(outcome.as_ref());
     }
     // Limits of units are retried after everything else is restored, since this may take long.

@@ -46,7 +46,8 @@ pub struct Restoration {
     /// Other values that another program has set since, which were left alone.
     #[serde(default)]
     pub left_values: Vec<(Key, String)>,
-    /// Processes that may have got Lull's settings from a process that has ended.
+    /// Processes that may have got Lull's settings from a process that has ended, or may be of an
+    /// app that Lull started and that has ended.
     pub missed: Vec<String>,
 }
 

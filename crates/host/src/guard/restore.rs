@@ -10,10 +10,10 @@
 
 use super::held::Held;
 use super::original::{Key, Original};
-use super::reach::Reach;
+use super::reach::{self, Reach};
 use super::restoration::{Restoration, Restored};
 use crate::Roots;
-use crate::apps::{self, Forks, GRACE, ProcessId, StartedTree, signal};
+use crate::apps::{self, Ended, Forks, GRACE, Group, ProcessId, StartedTree, signal};
 use crate::drivers::ethtool::{self, Coalescing};
 use crate::drivers::systemd::{self, UnitState};
 use crate::drivers::{FileError, PutBack, resctrl, text};
@@ -271,8 +271,8 @@ pub(super) fn retry_failed(roots: &Roots, held: &Held, total: &mut Restoration) 
         _ => None,
     });
     let started: Vec<ProcessId> = started.collect();
-    let left = match started.is_empty() {
-        true => Vec::new(),
+    let Ended { left, unproven, .. } = match started.is_empty() {
+        true => Ended::default(),
         false => end_started(roots, held, &started, &Forks::default()),
     };
     let mut has_tried = false;
@@ -293,31 +293,41 @@ pub(super) fn retry_failed(roots: &Roots, held: &Held, total: &mut Restoration) 
             Some(outcome) => total.count(key, outcome),
         }
     }
-    count_left(roots, left.into_iter().filter(|process| !started.contains(process)), total);
+    let further = left.into_iter().filter(|process| !started.contains(process));
+    count_left(roots, further, &unproven, total);
     has_tried
 }
 
-/// Ends these processes, which the agent has started, and what they have made; returns the
-/// processes that could not be ended.
+/// Ends these processes, which the agent has started, and what they have made.
 pub(super) fn end_started(
     roots: &Roots,
     held: &Held,
     started: &[ProcessId],
     forks: &Forks,
-) -> Vec<ProcessId> {
+) -> Ended {
     let marks: Vec<String> = held.agent.into_iter().map(apps::mark_of).collect();
-    let started: Vec<_> = started.iter().copied().map(StartedTree::from).collect();
-    apps::terminate(forks, roots, &started, &marks, GRACE).left
+    let tree = |root: &ProcessId| StartedTree { root: *root, group: Group::Unfollowed };
+    let started: Vec<StartedTree> = started.iter().map(tree).collect();
+    apps::terminate(forks, roots, &started, &marks, GRACE)
 }
 
-/// Counts processes that were started and could not be ended.
+/// Counts processes that were started and could not be ended, and those of which it is not known
+/// whether an app made them.
 pub(super) fn count_left(
     roots: &Roots,
     processes: impl IntoIterator<Item = ProcessId>,
+    unproven: &[ProcessId],
     total: &mut Restoration,
 ) {
     for process in processes {
         total.count(Key::Started(process), end_of(roots, process));
+    }
+    for process in unproven {
+        let why = "in a process group with the number of an app that has ended";
+        let missed = format!("{} {why}", reach::describe(roots, process.pid));
+        if !total.missed.contains(&missed) {
+            total.missed.push(missed);
+        }
     }
 }
 

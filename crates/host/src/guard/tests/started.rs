@@ -3,7 +3,8 @@
 use super::*;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::Command;
 
 fn restore(scene: &Scene) -> Option<Recovery> {
     restore_stale(&scene.dir(), &scene.roots).unwrap()
@@ -12,7 +13,12 @@ fn restore(scene: &Scene) -> Option<Recovery> {
 /// Leaves a ledger in which an agent that is dead has started the victim, and these lines.
 fn start_by_agent(scene: &Scene, more: &[EntryContent]) -> ProcessId {
     let victim = ProcessId::lookup(&scene.roots, scene.thread().pid).unwrap();
-    let ProcessId { pid, start_ticks: start_time_ticks } = victim;
+    start_one_by_agent(scene, victim, more);
+    victim
+}
+
+fn start_one_by_agent(scene: &Scene, process: ProcessId, more: &[EntryContent]) {
+    let ProcessId { pid, start_ticks: start_time_ticks } = process;
     let agent = ProcessId { pid: 100_000_000, start_ticks: 1 };
     let header = EntryContent::Header { format: entry::FORMAT, agent, version: "0.1.0".to_owned() };
     let started = EntryContent::Old(Original::Started { pid, start_time_ticks });
@@ -20,7 +26,6 @@ fn start_by_agent(scene: &Scene, more: &[EntryContent]) -> ProcessId {
     let lines = [header, started].into_iter().chain(more.iter().cloned());
     let lines: Vec<Entry> = lines.map(|what| clock.entry(what)).collect();
     LedgerFile::create(&scene.dir(), &lines).unwrap();
-    victim
 }
 
 /// A tracer keeps a killed process from exiting, as a disk that does not answer does.
@@ -67,4 +72,19 @@ fn a_started_process_of_an_agent_whose_line_is_damaged_is_ended() {
     let recovery = restore(&scene).unwrap();
     assert_eq!((recovery.agent, recovery.damaged.len()), (None, 1), "{recovery}");
     assert_eq!(scene.victim.wait().unwrap().signal(), Some(libc::SIGTERM));
+}
+
+#[test]
+fn a_later_process_group_with_the_number_of_an_app_that_has_ended_is_listed_and_not_ended() {
+    let scene = Scene::new();
+    let mut later = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
+    let mut ended = ProcessId::lookup(&scene.roots, later.id().cast_signed()).unwrap();
+    ended.start_ticks -= 1;
+    start_one_by_agent(&scene, ended, &[]);
+    let recovery = restore(&scene).unwrap();
+    assert_eq!(later.try_wait().unwrap(), None, "it is not of the app");
+    later.kill().unwrap();
+    later.wait().unwrap();
+    let expected = format!("possibly missed: process {} (sleep) in a process group", ended.pid);
+    assert!(recovery.to_string().contains(&expected), "{recovery}");
 }
