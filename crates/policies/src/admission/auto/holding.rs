@@ -94,8 +94,7 @@ impl Auto {
             self.stage = SCOUTING;
             return;
         }
-        // An open block may lose its length, and must leave enough for a survey.
-        let may_try = is_allowed && self.ledger.allows_survey_after(now, self.window.length());
+        let may_try = is_allowed && self.ledger.allows_open_block(now, self.window.length());
         if let Some(one) = self.confirmation.as_mut().filter(|one| may_try && one.is_due(now)) {
             one.begin(&mut self.rng);
         }

@@ -9,9 +9,14 @@ use super::Setting;
 use lull_measure::Nanos;
 use std::collections::VecDeque;
 
-/// The largest share of any span of this length that may be lost.
-const SHARE: f64 = 0.005;
+/// The span over which losses are summed.
 const SPAN: Nanos = Nanos::from_secs(600);
+/// The most that may be lost in it: half a percent.
+const MOST_S: f64 = 3.0;
+/// What must be left to begin a survey.
+const SURVEY_S: f64 = 0.5 * MOST_S;
+/// A loss that counts as none where a block may be long.
+const SLIGHT_S: f64 = 0.1 * MOST_S;
 
 /// The losses of the last ten minutes.
 #[derive(Debug, Default)]
@@ -30,14 +35,17 @@ impl Ledger {
         self.blocks.push_back((now, setting, loss_s));
     }
 
-    /// Returns whether there is enough left to begin a survey: half of it.
+    /// Returns whether there is enough left to begin a survey.
     pub(super) fn allows_survey(&self, now: Nanos) -> bool {
-        self.allows_survey_after(now, Nanos::ZERO)
+        self.left_s(now) >= SURVEY_S
     }
 
-    /// Returns whether enough would be left to begin a survey after this loss.
-    pub(super) fn allows_survey_after(&self, now: Nanos, loss: Nanos) -> bool {
-        self.left_s(now) - loss.as_secs_f64() >= 0.5 * SHARE * SPAN.as_secs_f64()
+    /// Returns whether an open block of this length may begin beside a limit: a survey may begin
+    /// even if the block loses its length. A longer block than that allows ends when the ledger is
+    /// empty, and may begin once almost nothing was lost.
+    pub(super) fn allows_open_block(&self, now: Nanos, length: Nanos) -> bool {
+        let lost_s = length.as_secs_f64().min(MOST_S - SURVEY_S - SLIGHT_S);
+        self.left_s(now) - lost_s >= SURVEY_S
     }
 
     /// Returns how many seconds more may be lost; below zero if too much was.
@@ -51,7 +59,7 @@ impl Ledger {
             }
         }
         let lost: f64 = sums.iter().map(|(_, sum)| sum.max(0.0)).sum();
-        SHARE * SPAN.as_secs_f64() - lost
+        MOST_S - lost
     }
 }
 
@@ -76,5 +84,16 @@ mod tests {
         assert_eq!((ledger.left_s(at(6)), ledger.allows_survey(at(6))), (-0.5, false), "empty");
         assert_eq!(ledger.left_s(at(602)), 1.0, "the loss of 2 s is older than ten minutes");
         assert_eq!(ledger.left_s(at(700)), 3.0);
+    }
+
+    #[test]
+    fn a_long_open_block_waits_until_almost_nothing_was_lost() {
+        let mut ledger = Ledger::default();
+        let at = Nanos::from_secs;
+        ledger.note(at(0), cap(8), 0.5);
+        let allowed =
+            |now, length_ms| ledger.allows_open_block(at(now), Nanos::from_millis(length_ms));
+        assert_eq!([1000, 1100, 5000].map(|length| allowed(1, length)), [true, false, false]);
+        assert_eq!([1000, 1100, 5000].map(|length| allowed(601, length)), [true; 3]);
     }
 }

@@ -270,6 +270,15 @@ fn transactions_of_a_second_are_decided_on_within_four_minutes() {
 }
 
 #[test]
+fn a_limit_on_transactions_of_a_second_is_compared_with_the_open_gate_while_it_is_held() {
+    let slow: Server = |cap| (contended(cap).0, Nanos::from_millis(1200));
+    let mut run = Run::new("goal = \"throughput\"\nretry = \"1h\"");
+    run.steadily(slow, 300);
+    let open = 1.0 - run.steadily(slow, 1200);
+    assert!(open > 0.0 && open < 0.05, "without a gate for {open} of the time");
+}
+
+#[test]
 fn a_survey_of_long_windows_is_not_soon_repeated() {
     let slow: Server = |cap| (contended(cap).0, contended(cap).1 * 5);
     let mut run = Run::new("retry = \"10s\"");

@@ -58,7 +58,7 @@ impl Auto {
             Stage::Surveying { .. } => true,
             Stage::Holding(hold) => {
                 let is_due = self.confirmation.as_ref().is_some_and(|one| one.is_due(now));
-                let may_try = self.ledger.allows_survey_after(now, self.window.length());
+                let may_try = self.ledger.allows_open_block(now, self.window.length());
                 self.is_paired()
                     || (now >= hold.until && self.may_survey(now))
                     || (is_due && may_try)
