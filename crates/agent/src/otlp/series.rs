@@ -80,6 +80,15 @@ struct Series {
     refused_until: Nanos,
     /// The senders of a series without a start, in the order of their last points.
     clients: Vec<Client>,
+    /// The last point, if it was below those before and the first one from its address.
+    moved: Option<MovedPoint>,
+}
+
+/// The first point of a service that may have been moved to a machine whose clock is behind.
+#[derive(Debug)]
+struct MovedPoint {
+    time: u64,
+    histogram: Histogram,
 }
 
 /// Time and count of the point before the last one.
@@ -171,6 +180,7 @@ impl SeriesTable {
             steady: 0,
             refused_until: Nanos::ZERO,
             clients: if start == 0 { vec![client] } else { Vec::new() },
+            moved: None,
         };
         self.series.insert(key, series);
         Ok(added)
@@ -199,7 +209,8 @@ impl SeriesTable {
 
 impl Series {
     fn counters(&self) -> usize {
-        self.histogram.as_ref().map_or(0, Histogram::len)
+        let moved = self.moved.as_ref().map(|moved| &moved.histogram);
+        self.histogram.iter().chain(moved).map(Histogram::len).sum()
     }
 
     /// Takes a delta point; `Err(None)` if it was received before.
@@ -221,6 +232,9 @@ impl Series {
     /// Takes a cumulative point. Points are in the order of their counts, since a sender's clock
     /// may be set back and an export may be repeated.
     fn add_cumulative(&mut self, point: NewPoint) -> Result<Option<Added>, String> {
+        if let Some(outcome) = self.follow_move(&point) {
+            return outcome;
+        }
         let NewPoint { histogram, start, time, client, arrived_at, .. } = point;
         let before = self.histogram.get_or_insert_with(|| histogram.clone());
         let added = histogram.since(before);
@@ -234,8 +248,13 @@ impl Series {
         }
         let before_count = before.count();
         let origin = self.note_client(client, arrived_at)?;
+        if is_lower && origin == Origin::New {
+            self.moved = Some(MovedPoint { time, histogram });
+            return Ok(None);
+        }
         if is_lower {
-            return self.refuse_lower(origin, arrived_at);
+            self.refused_until = arrived_at.saturating_add(REFUSED_FOR);
+            return Err(CONTRADICTION.to_owned());
         }
         let span = Nanos(time.saturating_sub(self.time));
         self.former = match &added {
@@ -255,14 +274,30 @@ impl Series {
         Ok((origin != Origin::New).then_some(added))
     }
 
-    /// Refuses a late point of another series with the same attributes. The first one from its
-    /// address may be of a service that was moved to a machine whose clock is behind.
-    fn refuse_lower(&mut self, origin: Origin, arrived_at: Nanos) -> Result<Option<Added>, String> {
-        if origin == Origin::New {
-            return Ok(None);
+    /// Takes a point that continues [`Series::moved`]: the service was moved. `None` if it does not
+    /// continue that: points from several addresses in turn are of several services.
+    fn follow_move(&mut self, point: &NewPoint) -> Option<Result<Option<Added>, String>> {
+        let moved = self.moved.take()?;
+        if self.clients.last().is_none_or(|last| last.address != point.client) {
+            return None;
         }
-        self.refused_until = arrived_at.saturating_add(REFUSED_FOR);
-        Err(CONTRADICTION.to_owned())
+        if point.time == moved.time {
+            self.moved = Some(moved);
+            return Some(Ok(None));
+        }
+        let added = point.histogram.since(&moved.histogram);
+        let histogram = added.filter(|_| point.time > moved.time)?;
+        self.former = FormerPoint { time: moved.time, count: moved.histogram.count() };
+        (self.time, self.histogram) = (point.time, Some(point.histogram.clone()));
+        self.note_fall(Origin::New, point.arrived_at);
+        if let Some(last) = self.clients.last_mut() {
+            last.sent_at = point.arrived_at;
+        }
+        if point.arrived_at < self.refused_until {
+            return Some(Err(CONTRADICTION.to_owned()));
+        }
+        let span = Nanos(point.time - moved.time);
+        Some(Ok(Some(Added { histogram, span })))
     }
 
     /// Notes the address of a point, if the series has no start.
