@@ -2,11 +2,12 @@
 //!
 //! Ten services export 500 series each every ten seconds, one of them in each second, as OTLP's
 //! protobuf with the usual bounds of the SDKs. Every service is the latency of an app, so that all
-//! series are counted. The agent is measured before the first export and while they arrive.
+//! series are counted. The agent is measured before the first export and while they arrive. Another
+//! agent receives as many series as one counts at most, and its memory is measured.
 
 mod exports;
 
-use super::process::agent_cpu_percent;
+use super::process::{Running, agent_cpu_percent, agent_resident_mib};
 use super::server::{self, free_address};
 use super::stats::Summary;
 use super::{Bench, Context, report::Report};
@@ -30,6 +31,8 @@ const ROUNDS: usize = 3;
 const SERVICES: usize = 10;
 /// Series of a service: its routes.
 const ROUTES: usize = 500;
+/// The same of an agent that counts as many series as it does at most, 100,000.
+const ROUTES_MOST: usize = 10_000;
 /// How often a service exports; the services do so evenly.
 const PERIOD: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_secs(5);
@@ -53,10 +56,15 @@ fn run(context: &Context) -> Result<Report> {
     report.reported("with exports: CPU", all(|round| round.with), "% of a core");
     let more = all(|round| round.with - round.without);
     report.bounded("exports: CPU more", more, "% of a core", f64::NEG_INFINITY..=CPU_MOST);
+    let [without, with] = resident_mib(&lull)?;
+    report.reported("without exports: resident", Summary::new([without]), "MiB");
+    let most = format!("{} series: resident", SERVICES * ROUTES_MOST);
+    report.reported(&most, Summary::new([with]), "MiB");
     report.note(format!(
         "{ROUNDS} rounds, each with an agent of its own, epochs of 500 ms and a record; CPU time \
          of agent and front end over {} s. {SERVICES} services export {ROUTES} cumulative \
-         histograms of 15 bounds each every {} s, with growing counts. The policy is `unmanaged`.",
+         histograms of 15 bounds each every {} s, with growing counts, and {ROUTES_MOST} each where \
+         memory is measured, once. The policy is `unmanaged`.",
         MEASURED.as_secs(),
         PERIOD.as_secs()
     ));
@@ -65,23 +73,55 @@ fn run(context: &Context) -> Result<Report> {
 
 /// Starts an agent and measures it, then again while services export.
 fn measure(lull: &Path) -> Result<Round> {
-    let place = tempfile::tempdir()?;
-    let config = place.path().join("agent.toml");
-    let address = free_address()?;
-    std::fs::write(&config, config_text(place.path(), address))?;
-    let log = place.path().join("agent.log");
-    let mut agent = server::agent(Command::new(lull).arg("run").arg(&config), &log)?;
-    std::thread::sleep(SETTLE);
-    let without = agent_cpu_percent(agent.pid(), MEASURED)?;
-    let exports = Exports::begin(address, SERVICES, ROUTES, PERIOD);
+    let receiver = Receiver::start(lull)?;
+    let without = agent_cpu_percent(receiver.agent.pid(), MEASURED)?;
+    let exports = Exports::begin(receiver.address, SERVICES, ROUTES, PERIOD);
     std::thread::sleep(PERIOD + SETTLE);
-    let with = agent_cpu_percent(agent.pid(), MEASURED)?;
-    let taken = exports.end().context("an export was not taken")?;
-    ensure!(taken > 2 * SERVICES, "only {taken} exports were sent");
-    if agent.has_ended() {
-        bail!("the agent ended early: {}", std::fs::read_to_string(&log)?.trim());
-    }
+    let with = agent_cpu_percent(receiver.agent.pid(), MEASURED)?;
+    receiver.check(exports)?;
     Ok(Round { without, with })
+}
+
+/// The resident memory of an agent before exports, and with as many series as it counts at most.
+fn resident_mib(lull: &Path) -> Result<[f64; 2]> {
+    let receiver = Receiver::start(lull)?;
+    let without = agent_resident_mib(receiver.agent.pid())?;
+    let exports = Exports::begin(receiver.address, SERVICES, ROUTES_MOST, PERIOD);
+    std::thread::sleep(3 * PERIOD);
+    let with = agent_resident_mib(receiver.agent.pid())?;
+    receiver.check(exports)?;
+    Ok([without, with])
+}
+
+/// An agent that receives exports.
+struct Receiver {
+    agent: Running,
+    address: SocketAddr,
+    place: tempfile::TempDir,
+}
+
+impl Receiver {
+    fn start(lull: &Path) -> Result<Self> {
+        let place = tempfile::tempdir()?;
+        let config = place.path().join("agent.toml");
+        let address = free_address()?;
+        std::fs::write(&config, config_text(place.path(), address))?;
+        let log = place.path().join("agent.log");
+        let agent = server::agent(Command::new(lull).arg("run").arg(&config), &log)?;
+        std::thread::sleep(SETTLE);
+        Ok(Self { agent, address, place })
+    }
+
+    /// Ends the exports, and checks that the agent has taken them all.
+    fn check(mut self, exports: Exports) -> Result<()> {
+        let taken = exports.end().context("an export was not taken")?;
+        ensure!(taken > 2 * SERVICES, "only {taken} exports were sent");
+        if self.agent.has_ended() {
+            let log = std::fs::read_to_string(self.place.path().join("agent.log"))?;
+            bail!("the agent ended early: {}", log.trim());
+        }
+        Ok(())
+    }
 }
 
 /// The config of the agent that is measured.

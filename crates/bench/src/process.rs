@@ -190,6 +190,20 @@ pub(super) fn agent_cpu_percent(pid: u32, measured: Duration) -> Result<f64> {
     Ok(100.0 * (used_s()? - before) / started.elapsed().as_secs_f64())
 }
 
+/// Resident memory of an agent and its front end.
+///
+/// # Errors
+/// If a process is gone.
+pub(super) fn agent_resident_mib(pid: u32) -> Result<f64> {
+    let both = [vec![pid], children_with(pid, "frontend")?].concat();
+    let resident = both.iter().map(|pid| {
+        let stat = Process::new(pid.cast_signed()).and_then(|process| process.stat());
+        let stat = stat.with_context(|| format!("no process {pid} to measure"))?;
+        Ok((stat.rss * procfs::page_size()) as f64 / f64::from(1 << 20))
+    });
+    resident.sum()
+}
+
 /// How many processes there are, the kernel's threads included.
 pub(super) fn count() -> Result<usize> {
     Ok(all_processes()?.flatten().count())
