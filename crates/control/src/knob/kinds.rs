@@ -37,7 +37,8 @@ pub enum KnobScope {
 /// A value that a row can state without knowing the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standard {
-    /// The most that the machine has: all cores, all ways, the highest frequency.
+    /// The value that the knob had before Lull wrote it first, and where it had none, the most that
+    /// the machine has: all cores, all ways, the highest frequency.
     Most,
     /// The value that the knob had before Lull wrote it first.
     Original,

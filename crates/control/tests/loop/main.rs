@@ -324,47 +324,52 @@ impl Policy for Wants {
     }
 }
 
+/// What the owner gave before Lull began: of each kind less than the machine has.
+fn owners_bounds() -> Vec<Setting> {
+    vec![
+        Setting::Cores(LC, CoreSet::first(3)),
+        Setting::CacheWays(LC, WayMask::run(0, 8)),
+        Setting::MemoryBandwidth(LC, 70),
+        Setting::Frequency(DomainId(0), Hertz::from_khz(1_000_000)),
+        Setting::UncoreFrequency(DialId(0), Hertz::from_khz(1_500_000)),
+    ]
+}
+
 #[test]
-fn every_knob_takes_its_safe_value_on_each_way_into_the_safe_state() {
+fn every_knob_has_its_owners_value_and_no_more_on_each_way_into_the_safe_state() {
     for fails in [false, true] {
-        let plant = plant();
-        let (machine, owners) = (plant.machine().clone(), plant.settings());
+        let mut plant = plant();
+        let applied = plant.apply(&owners_bounds());
+        assert!(applied.outcomes.iter().all(|outcome| outcome.got == ApplyOutcome::Done));
+        let owners = plant.settings();
         let mut plan = Plan::keep();
         let wanted = conformance::plausible(&plant);
         wanted.iter().for_each(|setting| plan.set(setting.clone(), Reason::Start));
+        plan.set(fast(), Reason::Start);
         let policy = Wants { plan, fails, decisions: 0 };
         let controller = Controller::new(Box::new(policy), Rules::default(), &plant).unwrap();
         let mut harness = Harness { plant, controller, rng: Rng::seed_from_u64(1) };
         harness.turn();
         let moved = harness.plant.settings();
-        let is_moved = |knob: Knob| {
-            let of = |all: &[Setting]| all.iter().find(|one| one.knob() == knob).cloned();
-            of(&moved) != of(&owners)
-        };
         harness.plant.set_silent(LC, !fails);
         (0..6).for_each(|_| drop(harness.turn()));
         assert!(harness.controller.is_safe());
-        let now = harness.plant.settings();
-        let mut kinds = BTreeSet::new();
-        for (row, knob) in KNOBS
-            .iter()
-            .flat_map(|row| machine.knobs(row, 2).into_iter().map(move |knob| (row, knob)))
-        {
-            let of = |all: &[Setting]| all.iter().find(|one| one.knob() == knob).cloned();
-            let owner = of(&owners);
-            let safe = match row.safe {
-                Standard::Most if !matches!(knob, Knob::Cores(_)) => {
-                    machine.most(knob).and_then(|most| knob.set_to(most))
-                }
-                _ => owner,
-            };
-            assert_eq!(of(&now), safe, "{} after {fails}", row.name);
-            kinds.extend(is_moved(knob).then_some(row.name));
-        }
-        for seam in ["cores", "scheduling", "cache-ways", "frequency", "coalescing", "gate-cap"] {
+        assert_eq!(harness.plant.settings(), owners, "after {fails}");
+        let away = owners.iter().filter(|owners| !moved.contains(owners));
+        let kinds: BTreeSet<_> = away.map(|owners| owners.knob().row().name).collect();
+        let bounded = ["cores", "cache-ways", "memory-bandwidth", "frequency", "uncore-frequency"];
+        for seam in bounded.into_iter().chain(["scheduling", "coalescing", "gate-cap"]) {
             assert!(kinds.contains(seam), "{seam} was never away from its safe value: {kinds:?}");
         }
     }
+}
+
+#[test]
+fn a_knob_that_had_no_value_gets_the_most_in_the_safe_state() {
+    let plant = plant();
+    let plan = safe_plan(plant.machine(), plant.apps(), &[], "a test");
+    assert_eq!(plan.setting(fast().knob()), Some(&fast()));
+    assert_eq!(plan.setting(Knob::Scheduling(LC)), None, "its row has no most");
 }
 
 #[test]
