@@ -89,6 +89,27 @@ impl Resctrl {
         text::write(&group.join("schemata"), &line).map_err(|error| self.explain(error))
     }
 
+    /// Gives a group the shares of the root group where it has others: the kernel begins a group
+    /// with all that no other group has for itself.
+    pub(crate) fn copy_shares(&self, group: &Path) -> Result<(), FileError> {
+        let now = self.schemata(group)?;
+        let differs = |(resource, domains): &(&String, &BTreeMap<u32, String>)| {
+            now.get(*resource).is_some_and(|found| found != *domains)
+        };
+        let of_root = self.schemata(&self.root)?;
+        let line = |(resource, domains): (&String, &BTreeMap<u32, String>)| {
+            let each: Vec<_> =
+                domains.iter().map(|(domain, value)| format!("{domain}={value}")).collect();
+            format!("{resource}:{}", each.join(";"))
+        };
+        let lines: Vec<_> = of_root.iter().filter(differs).map(line).collect();
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let text = lines.join("\n");
+        text::write(&group.join("schemata"), &text).map_err(|error| self.explain(error))
+    }
+
     /// Makes a group; one that is there already stays.
     pub(crate) fn make(&self, group: &Path) -> Result<(), FileError> {
         match std::fs::create_dir(group) {

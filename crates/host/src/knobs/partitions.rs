@@ -61,13 +61,16 @@ impl Partitions {
         Self { resctrl, offer, groups: BTreeMap::new(), made: BTreeMap::new() }
     }
 
-    /// The ways of an app, as of the first domain.
+    /// The ways that an app has in all domains; where there are none, those of the first.
     pub(crate) fn ways(&self, app: AppId) -> Option<WayMask> {
         self.ways_of(self.dir(app))
     }
 
     fn ways_of(&self, dir: &Path) -> Option<WayMask> {
-        parse_mask(self.each(dir, "L3")?.first()?)
+        let each = self.each(dir, "L3")?;
+        let masks = || each.iter().filter_map(|mask| parse_mask(mask));
+        let common = masks().reduce(|all, one| WayMask(all.0 & one.0));
+        common.filter(|common| common.0 != 0).or(masks().next())
     }
 
     /// Returns the share of a group in each domain of a resource (sockets, or parts of them).
@@ -75,13 +78,13 @@ impl Partitions {
         Some(self.resctrl.schemata(dir).ok()?.remove(resource)?.into_values().collect())
     }
 
-    /// The bandwidth of an app in percent, as of the first domain.
+    /// The bandwidth of an app in percent: the least of all domains.
     pub(crate) fn percent(&self, app: AppId) -> Option<u8> {
         self.percent_of(self.dir(app))
     }
 
     fn percent_of(&self, dir: &Path) -> Option<u8> {
-        self.percent_at(self.each(dir, "MB")?.first()?)
+        self.each(dir, "MB")?.iter().filter_map(|value| self.percent_at(value)).min()
     }
 
     fn percent_at(&self, value: &str) -> Option<u8> {
@@ -152,7 +155,9 @@ impl Partitions {
         self.refuse_foreign(threads.list(), &dir)?;
         save.values(&[Original::Group { path: dir.clone() }])?;
         self.resctrl.make(&dir)?;
-        match self.fill(&dir, threads) {
+        // An app must not get bandwidth that its owner withheld because Lull sets its ways.
+        let copied = self.resctrl.copy_shares(&dir).map_err(KnobError::from);
+        match copied.and_then(|()| self.fill(&dir, threads)) {
             Ok(known) => Ok(Group { dir, known, ways: None, percent: None }),
             Err(error) => {
                 let _ = remove(&dir);
@@ -394,6 +399,19 @@ mod tests {
         assert_eq!(saved.originals, [Original::Group { path: tree.path(GROUP) }]);
         partitions.restored();
         assert_eq!(partitions.ways(APP), Some(WayMask(0xff)));
+    }
+
+    #[test]
+    fn a_group_begins_with_what_the_owner_gave_the_root_group() {
+        let (tree, mut partitions, mut saved) = scene();
+        tree.write("sys/fs/resctrl/schemata", "MB:0=50;1=70\nL3:0=ff;1=f\n");
+        let owners = (Some(WayMask(0xf)), Some(50));
+        assert_eq!((partitions.ways(APP), partitions.percent(APP)), owners, "the least of both");
+        let group = partitions.make("lull-web_1.0", &mut Listed(Vec::new()), &mut saved).unwrap();
+        let written = text::read(&tree.path(&format!("{GROUP}/schemata"))).unwrap();
+        assert_eq!(written, "L3:0=ff;1=f\nMB:0=50;1=70");
+        partitions.groups.insert(APP, group);
+        assert_eq!((partitions.ways(APP), partitions.percent(APP)), owners);
     }
 
     #[test]
