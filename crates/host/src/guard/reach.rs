@@ -209,7 +209,7 @@ impl<'a> Reach<'a> {
         if let Original::Thread { slice_ns: slice_ns @ 1.., .. } = original
             && wanted.field() == Field::Class
         {
-            // A real-time class of Lull's has kept no slice.
+            // A real-time class that a former version set has kept no slice.
             sched::set_slice(tid, *slice_ns)?;
         }
         self.read_back(thread, wanted, &found).map(Some)

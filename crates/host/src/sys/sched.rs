@@ -129,31 +129,29 @@ pub fn own_slice_of(tid: i32) -> io::Result<u64> {
 /// As [`set_scheduling`].
 pub fn set_slice(tid: i32, slice_ns: u64) -> io::Result<()> {
     let mut attr = attributes_of(tid)?;
+    if attr.sched_runtime == slice_ns {
+        return Ok(());
+    }
     attr.sched_runtime = slice_ns;
     set_attributes(tid, &attr)
 }
 
 /// Sets policy and priority, without the bit `SCHED_RESET_ON_FORK`. That bit, the nice value and
-/// the slice that the owner set stay; a real-time policy has no slice.
+/// the slice that the owner set stay.
 ///
 /// # Errors
 /// As [`set_scheduling`].
 pub fn set_class(tid: i32, policy: u32, rt_priority: u32) -> io::Result<()> {
-    let found = scheduling_of(tid)?;
-    let mut attr = attributes();
-    attr.sched_policy = policy;
-    attr.sched_priority = rt_priority;
-    attr.sched_nice = found.nice;
-    if is_fair(policy) {
-        // 0 would replace a slice that was set by the kernel's (since Linux 6.12).
-        attr.sched_runtime = own_slice_of(tid)?;
-    }
-    if found.policy != found.class() {
-        attr.sched_flags |= libc::SCHED_FLAG_RESET_ON_FORK as u64;
-    }
-    // The flag SCHED_FLAG_KEEP_PARAMS does not help: with it the kernel keeps the policy too
-    // (measured on Linux 6.18). So a `renice` between the two calls is undone.
-    set_attributes(tid, &attr)
+    let fork_bit = scheduling_of(tid)?.policy & RESET_ON_FORK;
+    // By the older call the kernel keeps nice value and slice. `sched_setattr` requires both, and
+    // its flag SCHED_FLAG_KEEP_PARAMS keeps the policy, too (Linux 6.18). musl's function of this
+    // name always fails. Only a `renice` during the call itself can be undone.
+    let param: libc::c_int = rt_priority.cast_signed();
+    let pointer: *const libc::c_int = &raw const param;
+    // SAFETY: the kernel reads a `struct sched_param`, which is one int.
+    let done =
+        unsafe { libc::syscall(libc::SYS_sched_setscheduler, tid, policy | fork_bit, pointer) };
+    check(done)
 }
 
 /// Sets the nice value. Policy and priority stay.
