@@ -28,6 +28,7 @@ fn library() {
     // Every call of a server passes through it: one codegen unit lets the compiler inline the
     // whole path of a query.
     build.env("CARGO_PROFILE_RELEASE_LTO", "fat").env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1");
+    // Threads of the server may be cancelled below the library's functions: `preload/src/lib.rs`.
     build.env("CARGO_PROFILE_RELEASE_PANIC", "abort");
     // Wrappers and flags of the outer build (clippy, coverage, static linking) must not apply:
     // a library that contains its own libc cannot be preloaded.

@@ -10,8 +10,9 @@ use std::alloc::{Layout, alloc};
 use std::ffi::{c_int, c_void};
 use std::mem::zeroed;
 
-/// The start routine of a thread. It may end by `pthread_exit`, which unwinds its stack.
-pub type Start = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
+/// The start routine of a thread. It may end by `pthread_exit`, which unwinds its stack: for
+/// that it is not `extern "C-unwind"`, as the rules in `lib.rs` say.
+pub type Start = unsafe extern "C" fn(*mut c_void) -> *mut c_void;
 
 /// A thread that is about to begin.
 struct ThreadStart {
@@ -105,7 +106,7 @@ unsafe fn names_cores(attributes: *const libc::pthread_attr_t) -> bool {
 ///
 /// # Safety
 /// `birth` is a [`ThreadStart`] that its creator has given away to this thread.
-unsafe extern "C-unwind" fn begin(birth: *mut c_void) -> *mut c_void {
+unsafe extern "C" fn begin(birth: *mut c_void) -> *mut c_void {
     // SAFETY: `create_on` has given it away to this thread alone.
     let ThreadStart { cores, start, argument } =
         *unsafe { Box::from_raw(birth.cast::<ThreadStart>()) };

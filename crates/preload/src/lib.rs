@@ -32,6 +32,10 @@
 //! * A child made by `fork` continues under its own number; connections belong to the
 //!   process that reads them. A program that is executed starts from the beginning.
 //! * A signal, a hang-up, or a `shutdown` of its socket ends a worker's wait.
+//! * A server's thread may end by `pthread_cancel` or `pthread_exit` below its functions, which
+//!   unwinds the stack through them. Nothing that has a destructor is alive there, and they are
+//!   `extern "C"`: with `panic = "abort"`, as the library is built, the compiler lets such an
+//!   unwinding pass, and in a function that is `extern "C-unwind"` ends the process (Rust 1.95).
 //! * It asserts its invariants in debug builds only: a server must not end because of it.
 
 mod answers;

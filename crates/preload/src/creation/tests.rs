@@ -4,8 +4,7 @@ use super::*;
 use crate::cores::tests::{count, one};
 use std::ptr::{null, null_mut};
 
-unsafe extern "C-unwind" {
-    fn pthread_exit(value: *mut c_void) -> !;
+unsafe extern "C" {
     #[link_name = "pthread_create"]
     fn create(
         thread: *mut libc::pthread_t,
@@ -37,33 +36,16 @@ fn cores_of_new_thread(cores: libc::cpu_set_t, start: Start) -> c_int {
 ///
 /// # Safety
 /// `to` may be written until the thread ends.
-unsafe extern "C-unwind" fn counts(to: *mut c_void) -> *mut c_void {
+unsafe extern "C" fn counts(to: *mut c_void) -> *mut c_void {
     // SAFETY: the creator waits for this thread.
     unsafe { *to.cast() = count() };
     null_mut()
-}
-
-/// The same, and ends the thread by `pthread_exit`.
-///
-/// # Safety
-/// As for [`counts`].
-unsafe extern "C-unwind" fn counts_and_exits(to: *mut c_void) -> *mut c_void {
-    // SAFETY: as above.
-    unsafe { counts(to) };
-    // SAFETY: nothing on the stack has a destructor.
-    unsafe { pthread_exit(null_mut()) }
 }
 
 #[test]
 fn a_new_thread_begins_with_the_cores_that_its_creator_had() {
     let all = cores::present();
     assert_eq!(cores_of_new_thread(all, counts), count());
-}
-
-#[test]
-fn a_new_thread_may_end_by_pthread_exit() {
-    let all = cores::present();
-    assert_eq!(cores_of_new_thread(all, counts_and_exits), count());
 }
 
 #[test]

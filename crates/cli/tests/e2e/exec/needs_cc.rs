@@ -3,6 +3,7 @@
 
 mod admission;
 mod attach;
+mod cancel;
 mod crowd;
 mod kernel;
 mod needs_openssl;

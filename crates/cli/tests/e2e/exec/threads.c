@@ -10,8 +10,9 @@
  * "begin" and "commit" open and end a transaction; "fork" leaves the connection
  * to a child process; "exec" runs another program; "shutdown" ends all others;
  * "signals" sends the server's own signal to the worker, and looks whether mask
- * and dispositions are still those that the server began with; "stray" answers
- * from less memory than it says, as a faulty server might. */
+ * and dispositions are still those that the server began with; "cancel" ends
+ * threads in each call in which they can wait; "stray" answers from less memory
+ * than it says, as a faulty server might. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -19,9 +20,13 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -138,6 +143,117 @@ static void check_signals(void)
     }
 }
 
+/* Where a thread waits until it is cancelled; it leaves by EXIT itself. */
+enum call {
+    READ, READV, RECV, RECVFROM, RECVMSG, POLL, PPOLL, EPOLL_WAIT, EPOLL_PWAIT,
+    ACCEPT, ACCEPT4, WRITE, SEND, EXIT, CALLS
+};
+
+struct waiter {
+    enum call call;
+    int listener, fd;
+    atomic_int tid, cleaned;
+};
+
+static void wait_for_epoll(const struct waiter *waiter)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    int epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (epoll < 0 || epoll_ctl(epoll, EPOLL_CTL_ADD, waiter->fd, &event))
+        abort();
+    if (waiter->call == EPOLL_WAIT)
+        epoll_wait(epoll, &event, 1, -1);
+    else
+        epoll_pwait(epoll, &event, 1, -1, 0);
+}
+
+static void fill(int fd)
+{
+    static const char bytes[65536];
+    while (send(fd, bytes, sizeof bytes, MSG_DONTWAIT) > 0)
+        ;
+}
+
+static ssize_t wait_in_call(const struct waiter *waiter)
+{
+    char byte = 0;
+    int fd = waiter->fd;
+    struct iovec part = {&byte, 1};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    struct pollfd one = {.fd = fd, .events = POLLIN};
+    switch (waiter->call) {
+    case READ: return read(fd, &byte, 1);
+    case READV: return readv(fd, &part, 1);
+    case RECV: return recv(fd, &byte, 1, 0);
+    case RECVFROM: return recvfrom(fd, &byte, 1, 0, 0, 0);
+    case RECVMSG: return recvmsg(fd, &message, 0);
+    case POLL: return poll(&one, 1, -1);
+    case PPOLL: return ppoll(&one, 1, 0, 0);
+    case ACCEPT: return accept(waiter->listener, 0, 0);
+    case ACCEPT4: return accept4(waiter->listener, 0, 0, SOCK_CLOEXEC);
+    case WRITE: fill(fd); return write(fd, &byte, 1);
+    case SEND: fill(fd); return send(fd, &byte, 1, 0);
+    case EXIT: pthread_exit(PTHREAD_CANCELED);
+    default: wait_for_epoll(waiter); return 0;
+    }
+}
+
+static void clean_up(void *argument)
+{
+    atomic_store(&((struct waiter *)argument)->cleaned, 1);
+}
+
+static void *waiting(void *argument)
+{
+    struct waiter *waiter = argument;
+    pthread_cleanup_push(clean_up, waiter);
+    atomic_store(&waiter->tid, (int)syscall(SYS_gettid));
+    wait_in_call(waiter);
+    pthread_cleanup_pop(0);
+    return 0;
+}
+
+static int is_asleep(int tid)
+{
+    char path[64], state = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+    FILE *file = tid ? fopen(path, "r") : 0;
+    if (!file)
+        return 0;
+    int found = fscanf(file, "%*d (%*[^)]) %c", &state);
+    fclose(file);
+    return found == 1 && state == 'S';
+}
+
+/* Cancels a thread in a call of an accepted connection that nothing comes from. */
+static void check_cancel(enum call call)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t length = sizeof at;
+    struct waiter waiter = {.call = call, .listener = socket(AF_INET, SOCK_STREAM, 0)};
+    int client = socket(AF_INET, SOCK_STREAM, 0);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (bind(waiter.listener, (struct sockaddr *)&at, length) || listen(waiter.listener, 1) ||
+        getsockname(waiter.listener, (struct sockaddr *)&at, &length) ||
+        connect(client, (struct sockaddr *)&at, length))
+        abort();
+    waiter.fd = accept(waiter.listener, 0, 0);
+    pthread_t thread;
+    void *result = 0;
+    if (waiter.fd < 0 || pthread_create(&thread, 0, waiting, &waiter))
+        abort();
+    while (call != EXIT && !is_asleep(atomic_load(&waiter.tid)))
+        usleep(1000);
+    if (call != EXIT)
+        pthread_cancel(thread);
+    if (pthread_join(thread, &result) || result != PTHREAD_CANCELED ||
+        !atomic_load(&waiter.cleaned))
+        abort();
+    close(waiter.fd);
+    close(waiter.listener);
+    close(client);
+}
+
 /* A child goes on with the connection; whether this is the child. */
 static int leave_to_child(void)
 {
@@ -174,6 +290,9 @@ static int serve(int fd)
             run_program();
         else if (length == 7 && !memcmp(text, "signals", 7))
             check_signals();
+        else if (length == 6 && !memcmp(text, "cancel", 6))
+            for (enum call call = READ; call < CALLS; call++)
+                check_cancel(call);
         else if (length == 5 && !memcmp(text, "stray", 5))
             answer_from_too_little(fd);
         else if (length == 4 && !memcmp(text, "fork", 4)) {
