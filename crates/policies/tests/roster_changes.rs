@@ -1,10 +1,13 @@
-//! Changes of the roster: no policy, and no part of the control loop, keeps anything of each. In a
-//! program of its own, because the memory of the whole process is measured.
+//! Changes of the roster: no policy, and no part of the control loop, keeps anything of each, and
+//! all knobs are restored. In a program of its own, because the memory of the whole process is
+//! measured.
 //!
 //! There are 60,000 changes, or as many as `LULL_ROSTER_CHANGES` says.
 
 use lull_control::conformance::{MemoryApp, MemoryPlant};
-use lull_control::{AppId, AppSpec, Capability, ControlLoop, Controller, KNOBS, Plant, Rng, Rules};
+use lull_control::{
+    AppId, AppSpec, Capability, ControlLoop, Controller, KNOBS, Plant, Rng, Rules, Setting,
+};
 use lull_measure::{Nanos, Percentile};
 use lull_policies::{Entry, POLICIES, PolicyKind};
 use rand::{RngExt, SeedableRng};
@@ -47,6 +50,10 @@ fn resident_kib() -> u64 {
     digits.and_then(|digits| digits.parse().ok()).expect("a size")
 }
 
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("proc is mounted").count()
+}
+
 /// Lets this many apps end, begin or be restarted, two an epoch.
 fn change(control: &mut ControlLoop<MemoryPlant>, changes: usize, rng: &mut Rng) {
     for at in 0..changes {
@@ -63,22 +70,39 @@ fn change(control: &mut ControlLoop<MemoryPlant>, changes: usize, rng: &mut Rng)
     }
 }
 
+/// Ends the run and lets absent apps begin; all settings must be as before the changes.
+fn check_restored(control: ControlLoop<MemoryPlant>, before: &[Setting], policy: &str) {
+    let (mut plant, restored) = control.finish();
+    for outcome in restored.outcomes {
+        assert!(outcome.in_force().is_some(), "{policy}: not restored: {outcome:?}");
+    }
+    for app in (0..4).map(AppId) {
+        if !plant.is_present(app) {
+            plant.begin(app);
+        }
+    }
+    assert_eq!(plant.settings(), before, "{policy}: settings are not as before the changes");
+}
+
 #[test]
 #[ignore = "slow: tens of thousands of epochs under every policy"]
-fn state_does_not_grow_with_changes_of_the_roster() {
+fn state_does_not_grow_with_changes_of_the_roster_and_knobs_are_restored() {
     let changes = std::env::var("LULL_ROSTER_CHANGES")
         .map_or(CHANGES, |text| text.parse().expect("LULL_ROSTER_CHANGES is a number"));
     let each = changes / POLICIES.iter().count();
     let mut rng = Rng::seed_from_u64(7);
     for entry in POLICIES.iter() {
         let mut control = control(entry);
+        let settings = control.plant().settings();
         change(&mut control, each / 4, &mut rng);
-        let before = resident_kib();
+        let before = (resident_kib(), descriptors());
         change(&mut control, each - each / 4, &mut rng);
-        let grown = resident_kib().saturating_sub(before);
+        let grown = resident_kib().saturating_sub(before.0);
         assert!(grown <= KEPT_MAX_KIB, "{}: {grown} KiB more after {each} changes", entry.name);
+        assert_eq!(descriptors(), before.1, "{}: descriptors", entry.name);
         let known = control.controller().state().len();
         let knobs = KNOBS.iter().map(|row| control.plant().machine().knobs(row, 4).len());
         assert!(known <= knobs.sum::<usize>(), "{}: {known} knobs are known", entry.name);
+        check_restored(control, &settings, entry.name);
     }
 }

@@ -1,5 +1,6 @@
 //! Changes of the roster of a simulated machine: neither the machine nor its plant keeps anything
-//! of each. In a program of its own, because the memory of the whole process is measured.
+//! of each, and all knobs are restored. In a program of its own, because the memory of the whole
+//! process is measured.
 //!
 //! `LULL_ROSTER_CHANGES=1000000` is the whole of it, a simulated day; CI runs a part.
 
@@ -75,12 +76,27 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("proc is mounted").count()
 }
 
+/// Ends the run and lets absent apps arrive; all settings must be as before the changes.
+fn check_restored(control: ControlLoop<MachinePlant>, before: &[Setting]) {
+    let (mut plant, restored) = control.finish();
+    for outcome in restored.outcomes {
+        assert!(outcome.in_force().is_some(), "not restored: {outcome:?}");
+    }
+    for app in (0..APPS).map(AppId) {
+        if !plant.is_present(app) {
+            plant.change(app, RosterEvent::Arrived);
+        }
+    }
+    assert_eq!(plant.settings(), before, "settings are not as before the changes");
+}
+
 #[test]
 #[ignore = "slow: tens of thousands of simulated epochs"]
-fn a_simulated_machine_does_not_grow_with_changes_of_its_roster() {
+fn a_simulated_machine_does_not_grow_with_changes_of_its_roster_and_is_restored() {
     let changes = std::env::var("LULL_ROSTER_CHANGES")
         .map_or(CHANGES, |text| text.parse().expect("LULL_ROSTER_CHANGES is a number"));
     let (mut control, mut rng) = (control(), Rng::seed_from_u64(7));
+    let settings = control.plant().settings();
     change(&mut control, changes / 4, &mut rng);
     let before = (resident_kib(), descriptors());
     change(&mut control, changes - changes / 4, &mut rng);
@@ -88,4 +104,6 @@ fn a_simulated_machine_does_not_grow_with_changes_of_its_roster() {
     assert!(grown <= KEPT_MAX_KIB, "{grown} KiB more after {changes} changes");
     assert_eq!(descriptors(), before.1);
     assert!(control.controller().state().len() <= usize::from(APPS) * 4);
+    assert_ne!(control.plant().settings(), settings, "the policy has set nothing");
+    check_restored(control, &settings);
 }
