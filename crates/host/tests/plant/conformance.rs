@@ -68,23 +68,37 @@ fn the_host_is_a_plant_with_a_gate() {
 /// a change sees it.
 const LISTED: std::time::Duration = std::time::Duration::from_millis(300);
 
+/// Apps in cgroups of a tree of files, so that no right to make one is needed.
+struct Groups {
+    directories: [tempfile::TempDir; 2],
+    apps: [Option<App>; 2],
+}
+
+impl Groups {
+    fn new() -> Self {
+        let mut groups =
+            Self { directories: [0; 2].map(|_| tempfile::tempdir().unwrap()), apps: [None, None] };
+        (0..2).for_each(|number| groups.exchange(number, true));
+        groups
+    }
+
+    /// Ends the processes of a cgroup, and starts others if that is wanted.
+    fn exchange(&mut self, number: usize, starts: bool) {
+        self.apps[number] = None;
+        self.apps[number] = starts.then(|| App::start(2));
+        let line = |app: &App| format!("{}\n", app.pid());
+        let text = self.apps[number].as_ref().map_or_else(String::new, line);
+        std::fs::write(self.directories[number].path().join("cgroup.procs"), text).unwrap();
+    }
+}
+
 #[test]
-fn apps_of_the_host_come_and_go() {
-    // A cgroup of a tree of files, so that no right to make one is needed.
-    let cgroup = tempfile::tempdir().unwrap();
-    let enter = |pid: Option<i32>| {
-        let text = pid.map_or_else(String::new, |pid| format!("{pid}\n"));
-        std::fs::write(cgroup.path().join("cgroup.procs"), text).unwrap();
-    };
-    let mut app = Some(App::start(2));
-    enter(app.as_ref().map(App::pid));
-    let mut scene = Scene::of_cgroup(cgroup.path());
-    lull_control::conformance::check_churn(EPOCH, 8, &mut scene.plant, |_, _, event| {
-        app = None;
-        if event != RosterEvent::Departed {
-            app = Some(App::start(2));
-        }
-        enter(app.as_ref().map(App::pid));
+fn apps_of_the_host_come_and_go_without_a_change_of_one_another() {
+    let mut groups = Groups::new();
+    let [first, second] = &groups.directories;
+    let mut scene = Scene::of_cgroups(first.path(), second.path());
+    lull_control::conformance::check_churn(EPOCH, 16, &mut scene.plant, |_, app, event| {
+        groups.exchange(app.index(), event != RosterEvent::Departed);
         std::thread::sleep(LISTED);
     });
 }

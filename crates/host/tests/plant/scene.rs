@@ -57,6 +57,16 @@ impl Scene {
         Self::with_latency(&target, latency_critical(), from, true)
     }
 
+    /// With a best-effort app beside it, whose processes are listed in the second directory.
+    pub(crate) fn of_cgroups(first: &Path, second: &Path) -> Self {
+        let app = |spec: AppSpec, directory: &Path| {
+            let from = (ProgressFrom::CpuTime, LatencyFrom::Push);
+            host_app(&Target::Cgroup(directory.to_owned()), spec, from)
+        };
+        let apps = [app(latency_critical(), first), app(AppSpec::best_effort("batch"), second)];
+        Self::of_apps(apps.into(), true)
+    }
+
     pub(crate) fn from_spec(
         app: &App,
         spec: AppSpec,
@@ -70,19 +80,21 @@ impl Scene {
     fn with_latency(
         target: &Target,
         spec: AppSpec,
-        (progress, latency): (ProgressFrom, LatencyFrom),
+        from: (ProgressFrom, LatencyFrom),
         foreign_wins: bool,
     ) -> Self {
+        Self::of_apps(vec![host_app(target, spec, from)], foreign_wins)
+    }
+
+    fn of_apps(apps: Vec<HostApp>, foreign_wins: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::default();
         let state = state_in(&dir);
         let stop = Stop::new().unwrap();
-        let push =
-            PushGauge::listen(&dir.path().join("push"), std::slice::from_ref(&spec)).unwrap();
-        let handle = AppHandle::attach(&spec.name, target, &roots).unwrap();
+        let specs: Vec<AppSpec> = apps.iter().map(|app| app.spec.clone()).collect();
         let config = HostConfig {
-            apps: vec![HostApp { spec, handle, latency, progress }],
-            push: Some(push),
+            apps,
+            push: Some(PushGauge::listen(&dir.path().join("push"), &specs).unwrap()),
             power: PowerModel::default(),
             ledger: Ledger::open(state, &roots).unwrap().ledger,
             foreign_wins,
@@ -112,6 +124,15 @@ impl Scene {
         };
         self.plant.settings().iter().find_map(cores).unwrap()
     }
+}
+
+fn host_app(
+    target: &Target,
+    spec: AppSpec,
+    (progress, latency): (ProgressFrom, LatencyFrom),
+) -> HostApp {
+    let handle = AppHandle::attach(&spec.name, target, &Roots::default()).unwrap();
+    HostApp { spec, handle, latency, progress }
 }
 
 fn state_in(dir: &TempDir) -> StateDir {
