@@ -1,11 +1,11 @@
 //! Whatever dies, the machine gets its settings back.
 
-use crate::scene::{Scene, runs, wait_for};
+use crate::scene::{Agent, Scene, runs, wait_for};
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitStatus, waitpid};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::Write;
 use std::thread;
 use std::time::Duration;
@@ -17,6 +17,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_killed_guard_is_replaced", killed_guard),
     ("a_stopped_guard_is_replaced", stopped_guard),
     ("a_stopped_agent_is_ended_and_cleaned_up_after", stopped_agent),
+    ("an_agent_that_spins_and_ignores_sigterm_is_ended_and_cleaned_up_after", spinning_agent),
     ("a_stuck_agent_whose_exit_is_delayed_is_cleaned_up_after_meanwhile", delayed_exit),
     ("an_agent_killed_at_any_moment_is_cleaned_up_after", || agents_killed(10)),
     ("guard_and_agent_killed_in_any_order_leave_a_ledger_to_restore", || both_killed(10)),
@@ -95,13 +96,32 @@ fn stopped_agent() {
     agent.wait_until_changed();
     assert_ne!(scene.changed(), Vec::<String>::new());
     let (app, guards) = (agent.app(), agent.guards());
-    let pid = Pid::from_raw(agent.process.0.id().cast_signed()).unwrap();
-    kill_process(pid, Signal::STOP).unwrap();
+    agent.signal(Signal::STOP);
     scene.wait_until_as_before();
-    let status = agent.process.0.wait().unwrap();
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+    assert_killed(&mut agent);
     wait_for("the end of app and guard", || !app.iter().chain(&guards).any(|one| runs(*one)));
     scene.wait_until_as_before();
+}
+
+fn spinning_agent() {
+    let scene = Scene::new();
+    let mut agent = scene.start_spinner(8);
+    agent.wait_until_changed();
+    let (app, guards) = (agent.app(), agent.guards());
+    writeln!(agent.process.0.stdin.as_ref().unwrap()).unwrap();
+    wait_for("an agent that spins", || agent.has_printed("spins"));
+    assert_ne!(scene.changed(), Vec::<String>::new());
+    agent.signal(Signal::TERM);
+    scene.wait_until_as_before();
+    assert_killed(&mut agent);
+    wait_for("the end of app and guard", || !app.iter().chain(&guards).any(|one| runs(*one)));
+    scene.wait_until_as_before();
+}
+
+/// Asserts that an agent has ended by SIGKILL, and so not by another signal that it was sent.
+fn assert_killed(agent: &mut Agent) {
+    let status = agent.process.0.wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
 }
 
 /// A tracer keeps the killed agent from exiting, as a disk that does not answer does.
@@ -110,16 +130,14 @@ fn delayed_exit() {
     let mut agent = scene.start_agent(6);
     agent.wait_until_changed();
     let (app, guards) = (agent.app(), agent.guards());
-    let pid = agent.process.0.id().cast_signed();
-    let traced = nix::unistd::Pid::from_raw(pid);
+    let traced = nix::unistd::Pid::from_raw(agent.process.0.id().cast_signed());
     ptrace::seize(traced, ptrace::Options::PTRACE_O_TRACEEXIT).unwrap();
-    kill_process(Pid::from_raw(pid).unwrap(), Signal::STOP).unwrap();
+    agent.signal(Signal::STOP);
     wait_until_exiting(traced);
     scene.wait_until_as_before();
     assert!(guards.iter().all(|guard| runs(*guard)), "the guard waits for the exit");
     ptrace::cont(traced, None).unwrap();
-    let status = agent.process.0.wait().unwrap();
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+    assert_killed(&mut agent);
     wait_for("the end of app and guard", || !app.iter().chain(&guards).any(|one| runs(*one)));
     scene.wait_until_as_before();
 }

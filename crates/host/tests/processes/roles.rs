@@ -26,7 +26,8 @@ pub(crate) fn play() -> Option<ExitCode> {
     let args: Vec<String> = env::args().skip(1).collect();
     match args.first()?.as_str() {
         "guard" => Some(be_guard()),
-        "agent" => Some(be_agent(&args[1..])),
+        "agent" => Some(be_agent(&args[1..], false)),
+        "spinner" => Some(be_agent(&args[1..], true)),
         "victim" => Some(be_victim()),
         "threads" => Some(be_threads(args[1].parse().unwrap())),
         "watcher" => Some(crate::bpf::be_watcher()),
@@ -68,8 +69,9 @@ struct Agent {
     cores: Vec<CoreId>,
 }
 
-/// Changes everything it can of the victim, until it is killed or its input ends.
-fn be_agent(args: &[String]) -> ExitCode {
+/// Changes everything it can of the victim, until it is killed or its input ends; it is stuck from
+/// then on if `spins`.
+fn be_agent(args: &[String], spins: bool) -> ExitCode {
     let [dir, victim, sleeper, file, seed] = args else { panic!("agent got {args:?}") };
     let roots = Roots::default();
     let dir = StateDir::locate(Some(Path::new(dir))).unwrap();
@@ -91,6 +93,9 @@ fn be_agent(args: &[String]) -> ExitCode {
     agent.change_once(sleeper.parse().unwrap(), Path::new(file));
     let mut app = agent.start_app();
     agent.change_until_stopped();
+    if spins {
+        agent.spin();
+    }
     let ended = lull_host::apps::stop(std::slice::from_mut(&mut app), &agent.roots, Duration::ZERO);
     assert_eq!(ended.left, []);
     agent.end()
@@ -149,6 +154,17 @@ impl Agent {
                 say(&format!("guard {}", self.guard.pid()));
             }
             thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Spins without a beat. A handler takes SIGTERM, as in an agent whose loop no longer checks
+    /// whether it should end.
+    fn spin(&mut self) -> ! {
+        signal_hook::flag::register(libc::SIGTERM, Arc::default()).unwrap();
+        self.guard.beat(Patience::Usual).unwrap();
+        say("spins");
+        loop {
+            std::hint::spin_loop();
         }
     }
 

@@ -80,12 +80,21 @@ impl Scene {
     }
 
     pub(crate) fn start_agent(&self, seed: u64) -> Agent {
+        self.start_as("agent", seed)
+    }
+
+    /// Starts an agent that spins once its input has a line.
+    pub(crate) fn start_spinner(&self, seed: u64) -> Agent {
+        self.start_as("spinner", seed)
+    }
+
+    fn start_as(&self, role: &str, seed: u64) -> Agent {
         let dir = self.place.path().join("lull").display().to_string();
         let file = self.file().display().to_string();
         let [victim, sleeper] = [&self.victim, &self.sleeper].map(|one| one.0.id().to_string());
         let seed = seed.to_string();
         let args = [dir.as_str(), &victim, &sleeper, &file, &seed];
-        Agent::start(&argv("agent", &args))
+        Agent::start(&argv(role, &args))
     }
 
     /// Restores what a dead agent left, as the next start of an agent does first.
@@ -195,7 +204,11 @@ impl Agent {
     }
 
     pub(crate) fn has_changed(&self) -> bool {
-        self.printed.lock().unwrap().iter().any(|line| line == "changed")
+        self.has_printed("changed")
+    }
+
+    pub(crate) fn has_printed(&self, wanted: &str) -> bool {
+        self.printed.lock().unwrap().iter().any(|line| line == wanted)
     }
 
     pub(crate) fn wait_until_changed(&mut self) {
@@ -204,6 +217,11 @@ impl Agent {
             assert_eq!(ended, None, "the agent ended early: {:?}", self.printed.lock().unwrap());
             self.has_changed()
         });
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.process.0.id().cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
     }
 
     /// SIGKILL, and the kernel has taken notice.
