@@ -216,6 +216,30 @@ fn a_process_that_executes_a_program_that_does_not_match_gets_all_cores_back_at_
 }
 
 #[test]
+fn a_process_that_becomes_another_users_leaves_its_app_and_gets_all_cores_back() {
+    if cores() < 2 || !is_root() {
+        return skip("one core cannot be divided, or only root may become another user");
+    }
+    let scene = Scene::new();
+    let (one, other) = (unique(), unique());
+    let of_root = format!("match = {{ args = \"*{one}*\", user = \"0\" }}");
+    // The arguments of all three programs match, so that the user alone makes the difference.
+    let script = format!("read line; exec setpriv --reuid 65534 sh -c 'read line # {one}'");
+    let (mut first, second) = (Sleeper::shell(&script), Sleeper::new(&other));
+    let mut agent = scene.agent(&scene.config("", &two(&of_root, &by_args(&other))));
+    agent.wait_for("the cores of both", || first.is_set() && second.is_set());
+    first.proceed();
+    agent.wait_for("all cores for what left its app", || !first.is_set());
+    agent.wait_until_printed("first has exited");
+    agent.wait_for("all cores for the app that is left", || !second.is_set());
+    let status = std::fs::read_to_string(format!("/proc/{}/status", first.pid())).unwrap();
+    assert!(status.contains("Uid:\t65534\t65534\t"), "{status}");
+    agent.interrupt().well();
+    assert!(!first.is_set() && !second.is_set(), "cores are not as before");
+    scene.wait_until_quiet();
+}
+
+#[test]
 fn a_child_whose_program_does_not_match_gets_all_cores_at_once() {
     if cores() < 2 || !has_forks() {
         return skip("one core cannot be divided, or the kernel reports no forks");
