@@ -46,6 +46,13 @@ impl Victim {
         Self::new(child, String::new(), None)
     }
 
+    /// A shell whose processes wake up and wait for a core a hundred times a second.
+    pub(crate) fn ticker() -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do sleep 0.01; done"]).stdin(Stdio::null());
+        Self::new(command.spawn().unwrap(), String::new(), None)
+    }
+
     /// A shell that makes daemons all the time, each of which loses its parent at once. They
     /// have `mark` in their environment, and end by themselves.
     pub(crate) fn daemoniser(mark: &str) -> Self {
