@@ -24,6 +24,7 @@ pub(crate) const TESTS: Tests = &[
     ("systemd::the_service_is_active_once_the_agent_is_ready", service::ready),
     ("systemd::units_are_attached_and_again_after_their_restart", service::restarts),
     ("systemd::units_of_a_glob_come_and_go", service::instances),
+    ("systemd::an_app_of_a_masked_unit_waits_until_it_is_unmasked_and_started", service::masked),
     ("systemd::a_reload_of_systemd_leaves_agent_and_knobs_alone", service::daemon_reload),
     ("systemd::a_reload_takes_a_new_config_over_and_leaves_a_broken_one", service::reload),
     ("systemd::a_broken_config_is_a_failed_start_that_is_not_tried_again", service::broken_config),

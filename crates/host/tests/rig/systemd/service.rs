@@ -1,7 +1,7 @@
 //! `lull.service`: ready, reloaded, stopped, stuck, and on a machine that has no room.
 
 use super::machine::{
-    ALL, RECORDS, configure, cores_of, is_active, log_of, outcome, pid_of, printed,
+    ALL, CONFIG, RECORDS, configure, cores_of, is_active, log_of, outcome, pid_of, printed,
     processes_of_lull, property, remove_unit, run, settle, signal, start_apps, systemctl,
     wait_until_steered, write_unit,
 };
@@ -79,6 +79,31 @@ pub(super) fn reload() {
     wait_until_steered("web.service");
     assert!(is_active("lull"));
     assert_eq!(pid_of("lull"), agent, "restarted and not reloaded");
+}
+
+/// An app whose unit is masked waits, beside another one that is steered, until it is unmasked and
+/// started.
+pub(super) fn masked() {
+    settle();
+    systemctl(&["stop", "lull"]);
+    systemctl(&["mask", "late.service"]);
+    let config = fs::read_to_string(CONFIG).unwrap();
+    assert!(config.contains("worker@*.service"));
+    fs::write(CONFIG, config.replace("worker@*.service", "late.service")).unwrap();
+    systemctl(&["start", "lull"]);
+    assert!(is_active("lull"), "{}", log_of("lull"));
+    let why = "unit `late.service`, which is masked: `systemctl unmask late.service` lets it start";
+    wait_for("the reason in the log", || log_of("lull").contains(why));
+    assert_eq!(cores_of("web.service"), ALL, "the only app that runs has all cores");
+    systemctl(&["unmask", "late.service"]);
+    write_unit("late.service", "[Service]\nExecStart=/bin/sleep infinity\n");
+    systemctl(&["start", "late.service"]);
+    wait_until_steered("late.service");
+    wait_until_steered("web.service");
+    systemctl(&["stop", "late.service"]);
+    remove_unit("late.service");
+    // Other apps take a new agent.
+    systemctl(&["stop", "lull"]);
 }
 
 /// Waits until an agent has ended, and until its knobs are as before it.
