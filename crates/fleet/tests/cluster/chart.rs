@@ -106,6 +106,30 @@ fn the_socket_of_the_runtime_is_mounted_only_where_it_is_named() {
 }
 
 #[test]
+fn files_that_the_config_names_come_by_volumes_that_the_agent_only_reads() {
+    let helm = match server::helm() {
+        Ok(helm) => helm,
+        Err(why) => return lull_testing::skip(&why),
+    };
+    let rendered = render(&helm, &[]).unwrap();
+    let set = manifest(&rendered, "DaemonSet").unwrap();
+    let mount = r#"- {"mountPath":"/etc/lull-prometheus","name":"prometheus","readOnly":true}"#;
+    let (container, pod) = set.split_once("\n      volumes:\n").unwrap();
+    assert!(container.contains(mount), "{set}");
+    let volume = "        - name: prometheus\n          secret:\n";
+    assert!(pod.contains(volume) && pod.contains("secretName: lull-prometheus\n"), "{set}");
+    let old = render(&helm, &["extraVolumes=null,extraVolumeMounts=null"]).unwrap();
+    assert!(!manifest(&old, "DaemonSet").unwrap().contains("prometheus"), "{old}");
+    for wrong in [
+        "extraVolumeMounts[0].readOnly=false",
+        "extraVolumeMounts[0].mountPath=lull-prometheus",
+        "extraVolumes[0].name=",
+    ] {
+        assert!(render(&helm, &[wrong]).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn values_of_an_older_release_keep_the_port_of_the_node_open() {
     let helm = match server::helm() {
         Ok(helm) => helm,
