@@ -250,13 +250,20 @@ fn datasource() -> Value {
 
 fn target(id: &str, metric: &Metric, suffix: &str) -> Value {
     let label = legend_of(metric.scope);
+    let pod = if label.contains("{{app}}") { POD } else { "" };
     json!({
         "refId": id,
         "datasource": datasource(),
         "expr": format!("{}{{instance=~\"$instance\"}}", metric.prometheus_name()),
-        "legendFormat": format!("{{{{instance}}}} {label}{suffix}").replace("  ", " "),
+        "legendFormat": format!("{{{{instance}}}} {pod}{label}{suffix}").replace("  ", " "),
     })
 }
+
+/// The labels of a pod in a legend, before the app that it is (`critical-1`). Grafana writes
+/// nothing for a label that a series lacks, and its legends show several blanks as one, so that
+/// outside of Kubernetes an app has its name alone. The label `container` is left out: where a
+/// whole pod is the app, Prometheus adds the container of the agent, which it has scraped.
+const POD: &str = "{{namespace}} {{pod}} ";
 
 /// The labels of a scope in a legend: `{{app}}`.
 fn legend_of(scope: Scope) -> String {
@@ -300,6 +307,21 @@ mod tests {
         let wanted: BTreeSet<_> = gauges().map(Metric::prometheus_name).collect();
         assert_eq!(expressions.len(), wanted.len());
         assert!(expressions.iter().all(|name| wanted.contains(*name)), "{expressions:?}");
+    }
+
+    #[test]
+    fn a_legend_of_a_machine_names_the_pod_that_an_app_is() {
+        let dashboard = dashboard();
+        let panels = dashboard["panels"].as_array().unwrap();
+        let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+        let legends: Vec<&str> =
+            targets.map(|target| target["legendFormat"].as_str().unwrap()).collect();
+        let (of_apps, others): (Vec<&str>, Vec<&str>) =
+            legends.into_iter().partition(|legend| legend.contains("{{app}}"));
+        let pod = "{{instance}} {{namespace}} {{pod}} {{app}}";
+        assert!(of_apps.iter().all(|legend| legend.starts_with(pod)), "{of_apps:?}");
+        assert!(of_apps.contains(&format!("{pod} bound").as_str()), "{of_apps:?}");
+        assert!(others.iter().all(|legend| !legend.contains("pod")), "{others:?}");
     }
 
     #[test]
