@@ -227,6 +227,40 @@ mod tests {
         }
     }
 
+    /// The place of a kind in the table of the next test, which must have all kinds.
+    const fn row(kind: Kind) -> usize {
+        match kind {
+            Kind::Managed => 0,
+            Kind::Unmanaged => 1,
+            Kind::SafeState => 2,
+            Kind::KnobRefused => 3,
+            Kind::ForeignWriter => 4,
+            Kind::ObjectiveIgnored => 5,
+        }
+    }
+
+    #[test]
+    fn each_kind_has_the_type_and_the_reason_that_the_manual_names() {
+        let table = [
+            (Kind::Managed, "Normal", "LullManaged", "Manage"),
+            (Kind::Unmanaged, "Warning", "LullUnmanaged", "LeaveAlone"),
+            (Kind::SafeState, "Warning", "LullSafeState", "Protect"),
+            (Kind::KnobRefused, "Warning", "LullKnobRefused", "Steer"),
+            (Kind::ForeignWriter, "Warning", "LullForeignWriter", "LeaveAlone"),
+            (Kind::ObjectiveIgnored, "Warning", "LullObjectiveIgnored", "Ignore"),
+        ];
+        let manual = include_str!("../../../../docs/kubernetes.md");
+        for (place, (kind, type_, reason, action)) in table.into_iter().enumerate() {
+            assert_eq!(row(kind), place, "{reason}");
+            let event = describe(&event(kind, "why"), "lull-node", Timestamp::UNIX_EPOCH);
+            let texts = [&event.type_, &event.reason, &event.action, &event.note];
+            let wanted = [type_, reason, action, "why"].map(Some);
+            assert_eq!(texts.map(Option::as_deref), wanted, "{kind:?}");
+            assert_eq!(event.regarding.unwrap().uid.as_deref(), Some("1a"), "{reason}");
+            assert!(manual.contains(&format!("`{reason}`")), "{reason}");
+        }
+    }
+
     #[test]
     fn all_nodes_give_the_event_about_a_wrong_objective_one_name() {
         let (early, late) = (Timestamp::UNIX_EPOCH, Timestamp::MAX);
