@@ -26,6 +26,8 @@ const PODS: usize = 200;
 /// Pods while they change all the time, and how often one does.
 const BUSY_PODS: usize = 250;
 const CHANGES_PER_S: usize = 10;
+/// The shortest time over which costs are figures of the benchmark.
+const MEASURED_S_MIN: usize = 30;
 /// The bound of the one pod of class `latency-critical`, with the labels of the pod.
 const CRITICAL_BOUND: &str = "lull_tail_bound_seconds{app=\"critical-1\",namespace=\"default\",\
                               pod=\"critical-a\",workload=\"critical-a\"}";
@@ -59,6 +61,7 @@ fn the_agent_sees_the_pods_of_its_node_whatever_happens_to_the_api_server() {
     server.accepts_the_job_for_cells();
     server.receiver_has_a_service();
     server.steering_has_exactly_its_capabilities();
+    all_pods_depart(&server, &mut node, &agent);
     drop(node);
     agent.stop();
 }
@@ -74,17 +77,20 @@ fn many_pods_arrive(server: &Server, node: &mut Node, agent: &RunningAgent) {
     let one = Instant::now();
     node.create(server, "one-more", &json!({}));
     agent.wait_for_present(PODS + 1);
-    lull_testing::figure("from the creation of a pod until it is in the metrics", one.elapsed());
+    let what = "from the creation of a pod until it is in the metrics";
+    lull_testing::figure(what, one.elapsed().as_secs_f64(), "s");
     eprintln!("{PODS} pods made in {created:.1?}, seen after {all:.1?}; {}", agent.costs());
     node.delete(server, "one-more");
     agent.wait_for_present(PODS);
     agent.assert_printed("pod default/web-7 is pod-");
+    server.wait_for_a_new_event("LullManaged", &[]);
 }
 
 /// Ten changes a second on a node of 250 pods, for `LULL_FLEET_SECONDS`: what they cost is printed.
 fn pods_change_all_the_time(server: &Server, node: &mut Node, agent: &RunningAgent) {
     let seconds = std::env::var("LULL_FLEET_SECONDS").ok().and_then(|text| text.parse().ok());
-    let changes = seconds.unwrap_or(5_usize) * CHANGES_PER_S;
+    let seconds = seconds.unwrap_or(5_usize);
+    let changes = seconds * CHANGES_PER_S;
     for number in PODS..BUSY_PODS {
         node.create(server, &format!("web-{number}"), &json!({}));
     }
@@ -110,7 +116,13 @@ fn pods_change_all_the_time(server: &Server, node: &mut Node, agent: &RunningAge
     let program = server.programs.lull.display();
     let rate = changes as f64 / took.as_secs_f64();
     eprintln!("{BUSY_PODS} pods and {rate:.1} changes a second, with {program}:");
-    report_costs(&before, &after, took);
+    let costs = report_costs(&before, &after, took);
+    // The program beside this test is built without optimisation.
+    if seconds >= MEASURED_S_MIN && std::env::var_os("LULL_PROGRAM").is_some() {
+        for (what, value, unit) in costs {
+            lull_testing::figure(&format!("{BUSY_PODS} pods, {what}"), value, unit);
+        }
+    }
     for number in PODS..BUSY_PODS {
         node.delete(server, &format!("web-{number}"));
     }
@@ -123,8 +135,13 @@ fn pods_change_all_the_time(server: &Server, node: &mut Node, agent: &RunningAge
     agent.wait_for_present(PODS);
 }
 
-/// Prints what each process of the agent has used in a time, and all of them.
-fn report_costs(before: &BTreeMap<String, Usage>, after: &BTreeMap<String, Usage>, took: Duration) {
+/// Prints what each process of the agent has used in a time, and all of them. Returns what all of
+/// them have used: names, values and units.
+fn report_costs(
+    before: &BTreeMap<String, Usage>,
+    after: &BTreeMap<String, Usage>,
+    took: Duration,
+) -> [(&'static str, f64, &'static str); 3] {
     let (mut share_sum, mut resident_mb, mut proportional_mb) = (0.0, 0.0, 0.0);
     for (name, used) in after {
         let cpu_s = used.cpu_s - before.get(name).map_or(0.0, |before| before.cpu_s);
@@ -142,6 +159,11 @@ fn report_costs(before: &BTreeMap<String, Usage>, after: &BTreeMap<String, Usage
         "  together: {share_sum:.2} % of a core, {resident_mb:.1} MB resident, \
          {proportional_mb:.1} MB with shared pages counted once"
     );
+    [
+        ("share of a core", share_sum, "%"),
+        ("resident", resident_mb, "MB"),
+        ("resident with shared pages counted once", proportional_mb, "MB"),
+    ]
 }
 
 fn wrong_annotations_leave_pods_alone(server: &Server, node: &Node, agent: &RunningAgent) {
@@ -182,6 +204,20 @@ fn objectives_come_from_resources(server: &Server, node: &mut Node, agent: &Runn
     agent.assert_printed("pod default/critical-a has other objectives");
     node.delete(server, "critical-a");
     agent.wait_for_present(PODS);
+    a_resource_has_pods_left_alone(server, node, agent);
+}
+
+/// A `LatencyObjective` whose policy is `LeaveAlone` ends the management of the pods that it
+/// selects.
+fn a_resource_has_pods_left_alone(server: &Server, node: &mut Node, agent: &RunningAgent) {
+    node.create(server, "left-a", &json!({}));
+    agent.wait_for_present(PODS + 1);
+    let selector = json!({ "matchLabels": { "left": "yes" } });
+    let spec = json!({ "selector": selector, "policy": "LeaveAlone" });
+    server.create_objective_of("leave", &spec).unwrap();
+    agent.wait_until_printed("pod default/left-a is no longer managed");
+    agent.wait_for_present(PODS);
+    node.delete(server, "left-a");
 }
 
 fn pods_depart(server: &Server, node: &mut Node, agent: &RunningAgent) {
@@ -190,6 +226,20 @@ fn pods_depart(server: &Server, node: &mut Node, agent: &RunningAgent) {
     }
     agent.wait_for_present(150);
     agent.assert_printed("pod default/web-199 is no longer managed");
+}
+
+/// Deletes every pod that is left while the agent watches: none stays managed.
+fn all_pods_depart(server: &Server, node: &mut Node, agent: &RunningAgent) {
+    let names = node.names();
+    assert!(names.len() > 100, "{names:?}");
+    for name in names {
+        node.delete(server, &name);
+    }
+    agent.wait_for_present(0);
+    agent.assert_printed("pod default/late is no longer managed");
+    // The page answers, and a page that does not would show no pod, either.
+    agent.wait_for_epochs(1);
+    assert_eq!(agent.present(), 0);
 }
 
 fn the_server_restarts(server: &mut Server, node: &mut Node, agent: &RunningAgent) {
@@ -323,7 +373,7 @@ fn a_runtime_reports_containers_before_the_server_does(
     runtime.report("start", &uid, &id, "");
     agent.wait_for_present(before + 1);
     let what = "from the start of a container until its pod is in the metrics";
-    lull_testing::figure(what, begun.elapsed());
+    lull_testing::figure(what, begun.elapsed().as_secs_f64(), "s");
     // As the kubelet's CPU manager does to pods of its shared pool, and takes back from one.
     let (other_uid, other_id) = (node.uid("web-10").to_owned(), node.container("web-10"));
     runtime.report("update", &uid, &id, "0");

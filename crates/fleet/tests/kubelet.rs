@@ -54,12 +54,14 @@ fn pods_of_a_kubelet_are_steered_from_their_start_to_their_end() {
         let begun = Instant::now();
         node.create(&server, name, None);
         agent.wait_until_printed(&format!("pod default/{name} is batch-"));
-        lull_testing::figure("from the creation of a pod until it is managed", begun.elapsed());
+        let what = "from the creation of a pod until it is managed";
+        lull_testing::figure(what, begun.elapsed().as_secs_f64(), "s");
         wait_until(&format!("{name} runs when nothing else does"), || {
             node.class(&server, name).as_deref() == Some(IDLE)
         });
         let age = age(node.process(&server, name).unwrap());
-        lull_testing::figure("from the start of a pod's process until it is steered", age);
+        let what = "from the start of a pod's process until it is steered";
+        lull_testing::figure(what, age.as_secs_f64(), "s");
     }
     assert_eq!(node.class(&server, "critical-a").as_deref(), Some(NORMAL));
 

@@ -7,7 +7,6 @@ use std::fs::OpenOptions;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// The environment variable that names the file to which [`skip`] appends. `cargo xtask
 /// test` sets it, reads the file after each phase, and counts those tests as skipped.
@@ -16,15 +15,15 @@ pub const SKIPPED_FILE: &str = "LULL_SKIPPED_TESTS";
 /// The environment variable that names the file to which [`figure`] appends. Benchmarks set it.
 pub const FIGURES_FILE: &str = "LULL_TEST_FIGURES";
 
-/// Prints a duration that the running test has measured, and records it for a benchmark, which
-/// judges it: one line `what<TAB>seconds`.
+/// Prints a value that the running test has measured, and records it for a benchmark, which judges
+/// it: one line `what<TAB>value<TAB>unit`.
 ///
 /// # Panics
 /// If the file cannot be written.
-pub fn figure(what: &str, took: Duration) {
-    eprintln!("{what}: {took:.2?}");
+pub fn figure(what: &str, value: f64, unit: &str) {
+    eprintln!("{what}: {value:.2} {unit}");
     if let Some(file) = std::env::var_os(FIGURES_FILE) {
-        append_line(Path::new(&file), &format!("{what}\t{}\n", took.as_secs_f64()));
+        append_line(Path::new(&file), &format!("{what}\t{value}\t{unit}\n"));
     }
 }
 

@@ -84,6 +84,11 @@ impl Node {
         uids.map(|uid| (uid.clone(), container(&uid))).collect()
     }
 
+    /// The names of the pods that are there.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.pods.keys().cloned().collect()
+    }
+
     /// The UID of a pod.
     pub(crate) fn uid(&self, name: &str) -> &str {
         &self.pods[name].uid

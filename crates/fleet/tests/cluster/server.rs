@@ -308,17 +308,19 @@ impl Server {
         operator: &str,
         objectives: &Value,
     ) -> Result<(), String> {
+        let selector = json!({ "matchExpressions": [{ "key": "critical", "operator": operator }] });
+        self.create_objective_of(name, &json!({ "selector": selector, "objectives": objectives }))
+    }
+
+    /// The same with this specification.
+    pub(crate) fn create_objective_of(&self, name: &str, spec: &Value) -> Result<(), String> {
         let kind = GroupVersionKind::gvk("lull.dev", "v1alpha1", "LatencyObjective");
         let resource = ApiResource::from_gvk(&kind);
         let all =
             Api::<DynamicObject>::namespaced_with(self.client().unwrap(), "default", &resource);
         let object = json!({
             "apiVersion": "lull.dev/v1alpha1", "kind": "LatencyObjective",
-            "metadata": { "name": name },
-            "spec": {
-                "selector": { "matchExpressions": [{ "key": "critical", "operator": operator }] },
-                "objectives": objectives,
-            },
+            "metadata": { "name": name }, "spec": spec,
         });
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         let created = self.runtime.block_on(all.create(&PostParams::default(), &object));
