@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
+import itertools
 import json
 import os
 import queue
 import re
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -50,7 +53,10 @@ objectives = [{{ p95 = "100ms" }}]
 ideal = "1ms"
 pid = {pid}
 latency = "otlp"
+{app}
 """
+#: The bounds of the services' explicit buckets, in seconds.
+BOUNDS = [0, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
 
 
 def go_service() -> Path:
@@ -88,9 +94,11 @@ def wait_for(what: str, found: Callable[[], object]) -> object:
 class Agent:
     """A running agent, and its output."""
 
-    def __init__(self, program: Path, place: Path, pid: int, lines: str = "") -> None:
+    def __init__(
+        self, program: Path, place: Path, pid: int, lines: str = "", app: str = ""
+    ) -> None:
         config = place / "lull.toml"
-        config.write_text(CONFIG.format(place=place, pid=pid, lines=lines))
+        config.write_text(CONFIG.format(place=place, pid=pid, lines=lines, app=app))
         self.output = place / "output"
         with self.output.open("w") as output:
             self.process = subprocess.Popen(
@@ -140,21 +148,23 @@ def start_service(sdk: str, kind: str, temporality: str, port: int) -> subproces
 
 
 @pytest.mark.parametrize(
-    ("sdk", "kind", "temporality"),
+    ("sdk", "kind", "temporality", "route"),
     [
-        ("python", "explicit", "cumulative"),
-        ("python", "exponential", "delta"),
-        ("go", "exponential", "cumulative"),
-        ("go", "explicit", "delta"),
+        ("python", "explicit", "cumulative", None),
+        ("python", "exponential", "delta", None),
+        ("python", "explicit", "delta", "/api/cart"),
+        ("go", "exponential", "cumulative", None),
+        ("go", "explicit", "delta", None),
     ],
 )
 def test_what_a_service_has_measured_is_what_the_agent_counts(
-    program: Path, tmp_path: Path, sdk: str, kind: str, temporality: str
+    program: Path, tmp_path: Path, sdk: str, kind: str, temporality: str, route: str | None
 ) -> None:
     command_of(sdk)
     # The agent is there before the service, whose port is known only later.
     stand_in = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    agent = Agent(program, tmp_path, stand_in.pid)
+    app = f'otlp = {{ route = "{route}" }}' if route else ""
+    agent = Agent(program, tmp_path, stand_in.pid, app=app)
     service = None
     try:
         port = int(agent.find(r"OTLP at http://127\.0\.0\.1:(\d+)/v1/metrics"))
@@ -162,16 +172,19 @@ def test_what_a_service_has_measured_is_what_the_agent_counts(
         service = start_service(sdk, kind, temporality, port)
         assert service.stdout is not None
         address = service.stdout.readline().strip()
-        for pause in PAUSES_MS:
-            urllib.request.urlopen(f"http://{address}/?ms={pause}", timeout=30).close()
+        requests = requests_of(route)
+        for path, pause in requests:
+            urllib.request.urlopen(f"http://{address}{path}?ms={pause}", timeout=30).close()
         service.send_signal(signal.SIGTERM)
-        taken = json.loads(service.stdout.readline())
+        all_taken = json.loads(service.stdout.readline())
+        pairs = zip(requests, all_taken, strict=True)
+        taken = [seconds for (path, _), seconds in pairs if path == (route or "/")]
         assert len(taken) == len(PAUSES_MS)
 
         def all_counted() -> dict[str, float] | None:
             values = agent.metrics()
             count = values.get('lull_requests_total{app="shop"}', 0)
-            assert count <= len(taken), "requests are counted twice"
+            assert count <= len(taken), "counted twice, or of another route"
             return values if count == len(taken) else None
 
         values = wait_for("count of all requests", all_counted)
@@ -183,6 +196,35 @@ def test_what_a_service_has_measured_is_what_the_agent_counts(
             process.kill()
             process.wait()
     assert agent.process.returncode == 0, agent.output.read_text()
+    check_resolution(tmp_path / "runs", kind)
+
+
+def requests_of(route: str | None) -> list[tuple[str, int]]:
+    """Paths and lengths in milliseconds. Beside a route there are slow requests of another one."""
+    if route is None:
+        return [("/", pause) for pause in PAUSES_MS]
+    requests = []
+    for number, pause in enumerate(PAUSES_MS):
+        requests.append((route, pause))
+        if number % 10 == 0:
+            requests.append(("/api/search", 300))
+    return requests
+
+
+def check_resolution(runs: Path, kind: str) -> None:
+    """The range in which a tail certainly lies is one bucket of the service."""
+    (record,) = runs.glob("*.db")
+    sql = "SELECT tail_latency_seconds, tail_resolution_seconds FROM app_epochs"
+    with contextlib.closing(sqlite3.connect(record)) as database:
+        rows = database.execute(f"{sql} WHERE tail_resolution_seconds IS NOT NULL").fetchall()
+    assert rows, "no tail had a resolution"
+    widths = [high - low for low, high in itertools.pairwise(BOUNDS)]
+    for tail, resolution in rows:
+        if kind == "explicit":
+            assert any(abs(resolution - width) < 1e-6 for width in widths), (tail, resolution)
+        else:
+            # The widest exponential buckets of the page about OpenTelemetry.
+            assert 0 < resolution <= 0.1 * tail, (tail, resolution)
 
 
 def test_what_an_agent_exports_is_what_opentelemetrys_own_messages_hold(
@@ -215,8 +257,15 @@ def test_what_an_agent_exports_is_what_opentelemetrys_own_messages_hold(
         stand_in.wait()
         collector.shutdown()
     first, second = (by_name(export) for export in exports)
-    resource = exports[0].resource_metrics[0].resource.attributes
-    assert {"service.name", "host.name"} <= {one.key for one in resource}
+    resources = [
+        {one.key: one.value.string_value for one in export.resource_metrics[0].resource.attributes}
+        for export in exports
+    ]
+    assert resources[0] == resources[1], "two exports of one run"
+    assert resources[0]["service.name"] == "lull"
+    assert resources[0]["host.name"]
+    (record,) = (tmp_path / "runs").glob("*.db")
+    assert resources[0]["service.instance.id"] == record.stem
     epochs = [one["lull_epochs"].sum for one in (first, second)]
     assert epochs[0].is_monotonic and epochs[0].aggregation_temporality == 2
     counts = [one.data_points[0].as_double for one in epochs]

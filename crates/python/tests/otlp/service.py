@@ -1,8 +1,9 @@
 """An HTTP service that reports its requests with OpenTelemetry's SDK.
 
 `service.py explicit|exponential` prints its address, answers `/?ms=N` after N milliseconds, and
-prints on SIGTERM how long each request took, in seconds, as it has recorded it. Endpoint, name,
-interval and temporality are the SDK's usual environment variables.
+prints on SIGTERM how long each request took, in seconds, as it has recorded it. Any other path is
+its route, too. Endpoint, name, interval and temporality are the SDK's usual environment
+variables.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ def main(kind: str) -> None:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             begun = time.perf_counter()
-            query = parse_qs(urlparse(self.path).query)
-            time.sleep(int(query["ms"][0]) / 1000)
+            url = urlparse(self.path)
+            time.sleep(int(parse_qs(url.query)["ms"][0]) / 1000)
             taken.append(time.perf_counter() - begun)
-            duration.record(taken[-1], {"http.route": "/", "http.request.method": "GET"})
+            duration.record(taken[-1], {"http.route": url.path, "http.request.method": "GET"})
             self.send_response(204)
             self.end_headers()
 
