@@ -1,5 +1,7 @@
 //! The real Prometheus scrapes an agent.
 
+mod needs_openssl;
+
 use crate::http::serving;
 use crate::runs::attached;
 use crate::support::agent::Agent;
@@ -18,6 +20,15 @@ pub(crate) fn prometheus(scene: &Scene, target: &str) -> (Agent, String) {
 
 /// The same with further flags.
 fn prometheus_with(scene: &Scene, target: &str, flags: &[&str]) -> (Agent, String) {
+    let (mut agent, address) = start(scene, target, flags);
+    agent.wait_for("Prometheus", || {
+        std::net::TcpStream::connect(&address).is_ok() && get(&address, "/-/ready").status == 200
+    });
+    (agent, address)
+}
+
+/// The same, which may not be ready yet.
+fn start(scene: &Scene, target: &str, flags: &[&str]) -> (Agent, String) {
     let config = scene.write(
         "prometheus.yml",
         &format!(
@@ -30,11 +41,7 @@ fn prometheus_with(scene: &Scene, target: &str, flags: &[&str]) -> (Agent, Strin
     command.arg(format!("--config.file={}", config.display()));
     command.arg(format!("--storage.tsdb.path={}", scene.path("tsdb").display()));
     command.arg(format!("--web.listen-address={address}")).args(flags);
-    let mut agent = scene.start(command);
-    agent.wait_for("Prometheus", || {
-        std::net::TcpStream::connect(&address).is_ok() && get(&address, "/-/ready").status == 200
-    });
-    (agent, address)
+    (scene.start(command), address)
 }
 
 /// The result of an instant query.
