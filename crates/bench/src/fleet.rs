@@ -27,8 +27,6 @@ const HOSTS: usize = 1_000;
 const ROUNDS: usize = 3;
 const DAY_S: i64 = 86_400;
 const QUERIES_MAX_S: f64 = 10.0;
-/// Names a program that has Parquet and is built already.
-const PROGRAM: &str = "LULL_PROGRAM";
 
 /// The script's timings of a query.
 #[derive(Debug, Deserialize)]
@@ -39,7 +37,7 @@ struct QueryTime {
 
 fn run(context: &Context) -> Result<Report> {
     let python = Python::install("fleet", &context.root)?;
-    let lull = program(context)?;
+    let lull = context.program_with("parquet")?;
     let place = tempfile::tempdir_in(context.target())?;
     let record = record_of_a_day(&lull, place.path())?;
     let dataset = place.path().join("dataset");
@@ -86,17 +84,6 @@ fn rows_min(query: &str) -> usize {
         "workloads" => 1,
         _ => HOSTS,
     }
-}
-
-/// The program, with Parquet.
-fn program(context: &Context) -> Result<PathBuf> {
-    if let Some(program) = std::env::var_os(PROGRAM) {
-        return Ok(program.into());
-    }
-    let mut build = Command::new("cargo");
-    build.current_dir(&context.root).args(["build", "--release", "--package", "lull-cli"]);
-    printed(build.args(["--bin", "lull", "--features", "parquet"]))?;
-    Ok(context.target().join("release/lull"))
 }
 
 /// The record of a short real run, repeated to the length of a day that ended this midnight.

@@ -37,7 +37,7 @@ use clap::Parser;
 use machine::Machine;
 use report::Report;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use xtask::release;
 
 /// One benchmark.
@@ -103,10 +103,25 @@ struct Context {
     is_full: bool,
 }
 
+/// Names a program that has optional features and is built already.
+const PROGRAM: &str = "LULL_PROGRAM";
+
 impl Context {
     /// Builds a binary of the workspace, optimised, and returns its path.
     fn build(&self, package: &str, binary: &str) -> Result<PathBuf> {
         release::binary(&self.root, package, binary)
+    }
+
+    /// Returns the program with optional features: the one that [`PROGRAM`] names, or one that is
+    /// built now.
+    fn program_with(&self, features: &str) -> Result<PathBuf> {
+        if let Some(program) = std::env::var_os(PROGRAM) {
+            return Ok(program.into());
+        }
+        let mut build = Command::new("cargo");
+        build.current_dir(&self.root).args(["build", "--release", "--package", "lull-cli"]);
+        process::printed(build.args(["--bin", "lull", "--features", features]))?;
+        Ok(self.target().join("release/lull"))
     }
 
     /// The same for an example.

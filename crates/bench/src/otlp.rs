@@ -63,8 +63,8 @@ fn run(context: &Context) -> Result<Report> {
     report.note(format!(
         "{ROUNDS} rounds, each with an agent of its own, epochs of 500 ms and a record; CPU time \
          of agent and front end over {} s. {SERVICES} services export {ROUTES} cumulative \
-         histograms of 15 bounds each every {} s, with growing counts, and {ROUTES_MOST} each where \
-         memory is measured, once. The policy is `unmanaged`.",
+         histograms of 15 bounds each every {} s, with growing counts, and {ROUTES_MOST} each \
+         where memory is measured, once. The policy is `unmanaged`.",
         MEASURED.as_secs(),
         PERIOD.as_secs()
     ));

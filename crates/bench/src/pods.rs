@@ -57,7 +57,7 @@ struct Figure {
 }
 
 fn run(context: &Context) -> Result<Report> {
-    let lull = program(context)?;
+    let lull = context.program_with("fleet")?;
     let mut report = Report::default();
     for test in &TESTS {
         let text = test.run(context, &lull)?;
@@ -125,14 +125,6 @@ fn bound(what: &str, unit: &str) -> Option<RangeInclusive<f64>> {
         _ => return None,
     };
     Some(0.0..=most)
-}
-
-/// The program, optimised and with what watches pods.
-fn program(context: &Context) -> Result<std::path::PathBuf> {
-    let mut build = Command::new("cargo");
-    build.current_dir(&context.root).args(["build", "--release", "--package", "lull-cli"]);
-    printed(build.args(["--bin", "lull", "--features", "fleet"]))?;
-    Ok(context.target().join("release/lull"))
 }
 
 /// The values of each figure.
