@@ -49,10 +49,8 @@ fn every_policy_of_co_location_takes_an_objective_of_run_queue_latency() {
         ended.well();
         let record = Record::open(&scene.records()[0]);
         let (epochs, read) = (record.epochs(), epochs_with_tail_and_bound(&record));
-        assert!(
-            epochs >= 2 && read >= 1,
-            "{name}: a tail and a bound in {read} of {epochs} epochs"
-        );
+        let is_read = epochs >= 2 && 2 * read >= epochs;
+        assert!(is_read, "{name}: a tail and a bound in {read} of {epochs} epochs");
         ran.push(name);
         scene.wait_until_quiet();
     }
