@@ -17,6 +17,8 @@ pub(super) struct Machine {
     commit: String,
     /// The tree differs from the commit, results apart.
     dirty: bool,
+    /// Whether the program that was measured is not built from this tree here, but named.
+    is_named: bool,
 }
 
 const UNKNOWN: &str = "unknown";
@@ -36,6 +38,7 @@ impl Machine {
             compiler: compiler.unwrap_or_else(|| UNKNOWN.to_owned()),
             commit: commit.unwrap_or_else(|| UNKNOWN.to_owned()),
             dirty: changes.is_none_or(|changes| !changes.is_empty()),
+            is_named: std::env::var_os(super::PROGRAM).is_some(),
         }
     }
 
@@ -49,6 +52,7 @@ impl Machine {
             "compiler": self.compiler,
             "commit": self.commit,
             "dirty": self.dirty,
+            "named_program": self.is_named,
         })
     }
 }
@@ -60,6 +64,9 @@ impl fmt::Display for Machine {
         writeln!(out, "- machine: {}, {} cores", self.cpu, self.cores)?;
         writeln!(out, "- kernel: {}, governor: {governor}", self.kernel)?;
         writeln!(out, "- compiler: {}", self.compiler)?;
+        if self.is_named {
+            writeln!(out, "- program: the one that `{}` named", super::PROGRAM)?;
+        }
         writeln!(out, "- commit: {}{dirty}", self.commit)
     }
 }

@@ -103,20 +103,23 @@ struct Context {
     is_full: bool,
 }
 
-/// Names a program that has optional features and is built already.
+/// Names a program that is built already, such as that of a package.
 const PROGRAM: &str = "LULL_PROGRAM";
 
 impl Context {
-    /// Builds a binary of the workspace, optimised, and returns its path.
+    /// Builds a binary of the workspace, optimised, and returns its path. In place of `lull` it is
+    /// the program that [`PROGRAM`] names.
     fn build(&self, package: &str, binary: &str) -> Result<PathBuf> {
-        release::binary(&self.root, package, binary)
+        match std::env::var_os(PROGRAM).filter(|_| binary == "lull") {
+            Some(program) => Ok(program.into()),
+            None => release::binary(&self.root, package, binary),
+        }
     }
 
-    /// Returns the program with optional features: the one that [`PROGRAM`] names, or one that is
-    /// built now.
+    /// As [`Context::build`], with optional features.
     fn program_with(&self, features: &str) -> Result<PathBuf> {
-        if let Some(program) = std::env::var_os(PROGRAM) {
-            return Ok(program.into());
+        if std::env::var_os(PROGRAM).is_some() {
+            return self.build("lull-cli", "lull");
         }
         let mut build = Command::new("cargo");
         build.current_dir(&self.root).args(["build", "--release", "--package", "lull-cli"]);
