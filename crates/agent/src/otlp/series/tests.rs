@@ -168,17 +168,13 @@ fn a_service_without_a_start_that_was_moved_counts_on() {
     // Moved to a machine whose clock is behind.
     let moved = without_start(&[(1, 0, 100), (1, 10, 107), (2, 9, 3), (2, 19, 8), (2, 29, 9)]);
     assert_eq!(moved, [None, Some(7), None, Some(5), Some(1)].map(Ok));
-    // Far behind, with a point that is sent again.
-    let moved = without_start(&[
-        (1, 900, 100),
-        (1, 910, 107),
-        (2, 9, 3),
-        (2, 9, 3),
-        (2, 19, 8),
-        (2, 29, 9),
-        (2, 39, 13),
-    ]);
-    assert_eq!(moved, [None, Some(7), None, None, Some(5), Some(1), Some(4)].map(Ok));
+    // With a point that is sent again.
+    let points = [(1, 0, 100), (1, 10, 107), (2, 9, 3), (2, 9, 3), (2, 19, 8), (2, 29, 9)];
+    let moved = without_start(&points);
+    assert_eq!(moved, [None, Some(7), None, None, Some(5), Some(1)].map(Ok));
+    // Far behind, points may be late ones of the former place, by a slower collector.
+    let moved = without_start(&[(1, 900, 100), (1, 910, 107), (2, 9, 3), (2, 19, 8), (2, 29, 9)]);
+    assert_eq!(moved, [None, Some(7), None, None, None].map(Ok));
 }
 
 #[test]
