@@ -68,6 +68,7 @@ connections = 8
 }
 
 #[test]
+#[ignore = "slow: a live search, whose readings count only beside few other tests"]
 fn its_cores_are_searched_live_and_what_is_found_is_used() {
     if cores() < 2 {
         return skip("one core is nothing to choose");
@@ -90,7 +91,7 @@ fn its_cores_are_searched_live_and_what_is_found_is_used() {
     let cores_of = |one: &Value| one["outcome"]["wanted"].get("cores").is_some();
     assert!(moved.iter().any(cores_of), "no trial had other cores: {moved:?}");
     // The next run reads the finding and applies it.
-    let ended = scene.run_for(&config, "6s").well();
+    let ended = scene.run_for(&config, "15s").well();
     assert!(ended.err.contains("1 settings for `memcached` are known"), "{}", ended.err);
     scene.wait_until_quiet();
     let record = Record::open(&scene.records()[1]);

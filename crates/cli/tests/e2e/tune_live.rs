@@ -121,6 +121,7 @@ fn reasons(scene: &Scene, number: usize, reason: &str) -> i64 {
 }
 
 #[test]
+#[ignore = "slow: a live search, whose readings count only beside few other tests"]
 fn a_run_keeps_what_it_found_and_the_next_one_uses_it_without_a_trial() {
     if cores() < 2 {
         return skip("one core is nothing to choose");
