@@ -106,20 +106,25 @@ struct Context {
 /// Names a program that is built already, such as that of a package.
 const PROGRAM: &str = "LULL_PROGRAM";
 
+/// The program that is measured in place of one that is built here, if one is named.
+fn named_program() -> Option<PathBuf> {
+    std::env::var_os(PROGRAM).map(PathBuf::from)
+}
+
 impl Context {
     /// Builds a binary of the workspace, optimised, and returns its path. In place of `lull` it is
     /// the program that [`PROGRAM`] names.
     fn build(&self, package: &str, binary: &str) -> Result<PathBuf> {
-        match std::env::var_os(PROGRAM).filter(|_| binary == "lull") {
-            Some(program) => Ok(program.into()),
+        match named_program().filter(|_| binary == "lull") {
+            Some(program) => Ok(program),
             None => release::binary(&self.root, package, binary),
         }
     }
 
     /// As [`Context::build`], with optional features.
     fn program_with(&self, features: &str) -> Result<PathBuf> {
-        if std::env::var_os(PROGRAM).is_some() {
-            return self.build("lull-cli", "lull");
+        if let Some(program) = named_program() {
+            return Ok(program);
         }
         let mut build = Command::new("cargo");
         build.current_dir(&self.root).args(["build", "--release", "--package", "lull-cli"]);

@@ -40,13 +40,12 @@ pub(super) fn own_cpu_s() -> f64 {
 /// # Errors
 /// If the process is gone.
 pub(super) fn usage(pid: u32) -> Result<Usage> {
-    let root = Process::new(pid.cast_signed()).and_then(|process| process.stat());
-    let root = root.with_context(|| format!("no process {pid} to measure"))?;
+    let root = stat_of(pid)?;
     let mut all = Usage::default();
     for stat in [root].into_iter().chain(descendants(pid.cast_signed())?) {
         let ticks = stat.utime + stat.stime + (stat.cutime + stat.cstime).cast_unsigned();
         all.cpu_s += ticks as f64 / procfs::ticks_per_second() as f64;
-        all.rss_mib += (stat.rss * procfs::page_size()) as f64 / f64::from(1 << 20);
+        all.rss_mib += resident_mib(&stat);
     }
     Ok(all)
 }
@@ -180,9 +179,9 @@ pub(super) fn children_with(pid: u32, word: &str) -> Result<Vec<u32>> {
 /// # Errors
 /// If the agent has ended.
 pub(super) fn agent_cpu_percent(pid: u32, measured: Duration) -> Result<f64> {
-    let both = [vec![pid], children_with(pid, "frontend")?].concat();
+    let processes = agent_processes(pid)?;
     let used_s = || {
-        let times = both.iter().map(|pid| process_cpu_time(pid.cast_signed()));
+        let times = processes.iter().map(|pid| process_cpu_time(pid.cast_signed()));
         times.map(|time| Ok(time?.as_secs_f64())).sum::<Result<f64>>()
     };
     let (started, before) = (Instant::now(), used_s()?);
@@ -195,13 +194,21 @@ pub(super) fn agent_cpu_percent(pid: u32, measured: Duration) -> Result<f64> {
 /// # Errors
 /// If a process is gone.
 pub(super) fn agent_resident_mib(pid: u32) -> Result<f64> {
-    let both = [vec![pid], children_with(pid, "frontend")?].concat();
-    let resident = both.iter().map(|pid| {
-        let stat = Process::new(pid.cast_signed()).and_then(|process| process.stat());
-        let stat = stat.with_context(|| format!("no process {pid} to measure"))?;
-        Ok((stat.rss * procfs::page_size()) as f64 / f64::from(1 << 20))
-    });
-    resident.sum()
+    agent_processes(pid)?.into_iter().map(|pid| Ok(resident_mib(&stat_of(pid)?))).sum()
+}
+
+/// An agent and its front end.
+fn agent_processes(pid: u32) -> Result<Vec<u32>> {
+    Ok([vec![pid], children_with(pid, "frontend")?].concat())
+}
+
+fn stat_of(pid: u32) -> Result<Stat> {
+    let stat = Process::new(pid.cast_signed()).and_then(|process| process.stat());
+    stat.with_context(|| format!("no process {pid} to measure"))
+}
+
+fn resident_mib(stat: &Stat) -> f64 {
+    (stat.rss * procfs::page_size()) as f64 / f64::from(1 << 20)
 }
 
 /// How many processes there are, the kernel's threads included.

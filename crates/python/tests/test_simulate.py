@@ -216,9 +216,14 @@ class Own(lull.Policy):
         until = time.monotonic() + 0.05
         while time.monotonic() < until:
             pass
+def name_of(file):
+    try:
+        return open(file).read().strip()
+    except OSError:
+        # The thread has ended since it was listed.
+        return ""
 def has_begun():
-    names = [open(file).read().strip() for file in glob.glob("/proc/self/task/*/comm")]
-    return "lull" in names
+    return "lull" in map(name_of, glob.glob("/proc/self/task/*/comm"))
 def interrupt():
     while not has_begun():
         time.sleep(0.01)

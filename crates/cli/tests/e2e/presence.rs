@@ -1,5 +1,6 @@
 //! Apps that are absent when a run begins, that end and come back, and how they are found.
 
+use crate::support::agent::Agent;
 use crate::support::record::Record;
 use crate::support::scene::Scene;
 use crate::support::threads::cores_of;
@@ -98,6 +99,16 @@ fn by_args(seconds: &str) -> String {
     format!("match = {{ args = \"sleep {seconds}\" }}")
 }
 
+/// Starts an agent that divides the cores between a process, found by this search, and a second
+/// one, and waits until it has.
+fn divided(scene: &Scene, first: &Sleeper, search: &str) -> (Sleeper, Agent) {
+    let seconds = unique();
+    let second = Sleeper::new(&seconds);
+    let mut agent = scene.agent(&scene.config("", &two(search, &by_args(&seconds))));
+    agent.wait_for("the cores of both", || first.is_set() && second.is_set());
+    (second, agent)
+}
+
 #[test]
 fn apps_that_are_absent_wait_are_managed_when_they_come_and_again_after_a_restart() {
     if cores() < 2 {
@@ -193,12 +204,10 @@ fn a_process_that_executes_a_program_that_does_not_match_gets_all_cores_back_at_
         return skip("one core cannot be divided");
     }
     let scene = Scene::new();
-    let (one, other) = (unique(), unique());
-    let shell = format!("match = {{ args = \"*{one}\" }}");
+    let one = unique();
     let mut first = Sleeper::shell(&format!("read line; exec sleep 3000 # {one}"));
-    let second = Sleeper::new(&other);
-    let mut agent = scene.agent(&scene.config("", &two(&shell, &by_args(&other))));
-    agent.wait_for("the cores of both", || first.is_set() && second.is_set());
+    let search = format!("match = {{ args = \"*{one}\" }}");
+    let (_second, mut agent) = divided(&scene, &first, &search);
     first.proceed();
     agent.wait_for("all cores for what left its app", || !first.is_set());
     agent.wait_until_printed("first has exited");
@@ -221,13 +230,12 @@ fn a_process_that_becomes_another_users_leaves_its_app_and_gets_all_cores_back()
         return skip("one core cannot be divided, or only root may become another user");
     }
     let scene = Scene::new();
-    let (one, other) = (unique(), unique());
+    let one = unique();
     let of_root = format!("match = {{ args = \"*{one}*\", user = \"0\" }}");
     // The arguments of all three programs match, so that the user alone makes the difference.
     let script = format!("read line; exec setpriv --reuid 65534 sh -c 'read line # {one}'");
-    let (mut first, second) = (Sleeper::shell(&script), Sleeper::new(&other));
-    let mut agent = scene.agent(&scene.config("", &two(&of_root, &by_args(&other))));
-    agent.wait_for("the cores of both", || first.is_set() && second.is_set());
+    let mut first = Sleeper::shell(&script);
+    let (second, mut agent) = divided(&scene, &first, &of_root);
     first.proceed();
     agent.wait_for("all cores for what left its app", || !first.is_set());
     agent.wait_until_printed("first has exited");
@@ -245,12 +253,11 @@ fn a_child_whose_program_does_not_match_gets_all_cores_at_once() {
         return skip("one core cannot be divided, or the kernel reports no forks");
     }
     let scene = Scene::new();
-    let (one, other) = (unique(), unique());
+    let one = unique();
     let shell = format!("match = {{ args = \"*{one}\" }}");
     let script = format!("read line; sleep 3000 & echo $!; read line; kill $! # {one}");
-    let (mut first, second) = (Sleeper::shell(&script), Sleeper::new(&other));
-    let mut agent = scene.agent(&scene.config("", &two(&shell, &by_args(&other))));
-    agent.wait_for("the cores of both", || first.is_set() && second.is_set());
+    let mut first = Sleeper::shell(&script);
+    let (_second, mut agent) = divided(&scene, &first, &shell);
     first.proceed();
     let mut line = String::new();
     BufReader::new(first.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -272,12 +279,10 @@ fn a_process_that_is_moved_out_of_its_cgroup_gets_all_cores_back_at_once() {
     if cores() < 2 {
         return skip("one core cannot be divided");
     }
-    let (scene, other) = (Scene::new(), unique());
-    let (first, second) = (Sleeper::new("3000"), Sleeper::new(&other));
+    let (scene, first) = (Scene::new(), Sleeper::new("3000"));
     group.add(&first);
     let place = format!("cgroup = \"system.slice/{name}\"");
-    let mut agent = scene.agent(&scene.config("", &two(&place, &by_args(&other))));
-    agent.wait_for("the cores of both", || first.is_set() && second.is_set());
+    let (_second, mut agent) = divided(&scene, &first, &place);
     let outside = group.0.ancestors().nth(2).unwrap();
     std::fs::write(outside.join("cgroup.procs"), first.pid().to_string()).unwrap();
     agent.wait_for("all cores for what was moved", || !first.is_set());

@@ -222,8 +222,7 @@ impl<'a> Hunt<'a> {
 /// Whether the process group of a started process belongs to it.
 fn has_group(started: StartedTree, table: &ProcessTable, marks: &[String]) -> bool {
     let is_known = |process: &ProcessId| {
-        *process == started.root
-            || table.forks().first(process.pid) == Some(started.root)
+        table.forks().first(process.pid) == Some(started.root)
             || has_mark(table.roots(), process.pid, marks)
     };
     match started.group {

@@ -92,26 +92,26 @@ fn stopped_guard() {
 
 fn stopped_agent() {
     let scene = Scene::new();
-    let mut agent = scene.start_agent(5);
-    agent.wait_until_changed();
-    assert_ne!(scene.changed(), Vec::<String>::new());
-    let (app, guards) = (agent.app(), agent.guards());
-    agent.signal(Signal::STOP);
-    scene.wait_until_as_before();
-    assert_killed(&mut agent);
-    wait_for("the end of app and guard", || !app.iter().chain(&guards).any(|one| runs(*one)));
-    scene.wait_until_as_before();
+    let agent = scene.start_agent(5);
+    assert_undone(&scene, agent, |agent| agent.signal(Signal::STOP));
 }
 
 fn spinning_agent() {
     let scene = Scene::new();
-    let mut agent = scene.start_spinner(8);
+    let agent = scene.start_spinner(8);
+    assert_undone(&scene, agent, |agent| {
+        writeln!(agent.process.0.stdin.as_ref().unwrap()).unwrap();
+        wait_for("an agent that spins", || agent.has_printed("spins"));
+        agent.signal(Signal::TERM);
+    });
+}
+
+/// Asserts that an agent that is made to hang is killed, and that nothing of it is left.
+fn assert_undone(scene: &Scene, mut agent: Agent, hang: impl FnOnce(&mut Agent)) {
     agent.wait_until_changed();
-    let (app, guards) = (agent.app(), agent.guards());
-    writeln!(agent.process.0.stdin.as_ref().unwrap()).unwrap();
-    wait_for("an agent that spins", || agent.has_printed("spins"));
     assert_ne!(scene.changed(), Vec::<String>::new());
-    agent.signal(Signal::TERM);
+    let (app, guards) = (agent.app(), agent.guards());
+    hang(&mut agent);
     scene.wait_until_as_before();
     assert_killed(&mut agent);
     wait_for("the end of app and guard", || !app.iter().chain(&guards).any(|one| runs(*one)));

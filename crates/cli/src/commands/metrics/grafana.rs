@@ -297,13 +297,19 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
+    /// A field of every query of a dashboard.
+    fn of_targets<'a>(dashboard: &'a Value, field: &'a str) -> impl Iterator<Item = &'a str> {
+        let panels = dashboard["panels"].as_array().unwrap();
+        let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+        targets.map(move |target| target[field].as_str().unwrap())
+    }
+
     #[test]
     fn every_metric_is_queried_once_and_no_other() {
         let dashboard = dashboard();
-        let panels = dashboard["panels"].as_array().unwrap();
-        let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+        let queries = of_targets(&dashboard, "expr");
         let expressions: Vec<&str> =
-            targets.map(|it| it["expr"].as_str().unwrap().split('{').next().unwrap()).collect();
+            queries.map(|query| query.split('{').next().unwrap()).collect();
         let wanted: BTreeSet<_> = gauges().map(Metric::prometheus_name).collect();
         assert_eq!(expressions.len(), wanted.len());
         assert!(expressions.iter().all(|name| wanted.contains(*name)), "{expressions:?}");
@@ -312,12 +318,8 @@ mod tests {
     #[test]
     fn a_legend_of_a_machine_names_the_pod_that_an_app_is() {
         let dashboard = dashboard();
-        let panels = dashboard["panels"].as_array().unwrap();
-        let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
-        let legends: Vec<&str> =
-            targets.map(|target| target["legendFormat"].as_str().unwrap()).collect();
         let (of_apps, others): (Vec<&str>, Vec<&str>) =
-            legends.into_iter().partition(|legend| legend.contains("{{app}}"));
+            of_targets(&dashboard, "legendFormat").partition(|legend| legend.contains("{{app}}"));
         let pod = "{{instance}} {{namespace}} {{pod}} {{app}}";
         assert!(of_apps.iter().all(|legend| legend.starts_with(pod)), "{of_apps:?}");
         assert!(of_apps.contains(&format!("{pod} bound").as_str()), "{of_apps:?}");
