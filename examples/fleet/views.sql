@@ -2,14 +2,32 @@
 --
 --     duckdb -cmd "SET VARIABLE dataset = '/srv/lull'" -cmd ".read views.sql" < entropy.sql
 --
--- A file is read once the table `runs` has it, so that an export that is going on, or was
--- interrupted, is not counted in part. Files of other names are not Lull's. Days are those of
--- the hosts' clocks, in UTC.
+-- The files of an export are read once the table `runs` has one of their name, which is written
+-- last, so that an export that is going on, or was interrupted, is not counted in part. Files of
+-- other names are not Lull's. The views are of the files that are there when this one is read: read
+-- it again after further exports. Days are those of the hosts' clocks, in UTC.
+
+-- The files of each table.
+SET VARIABLE files = (
+    WITH files AS (
+        SELECT file, string_split(file, '/') AS parts
+        FROM glob(
+            getvariable('dataset') || '/*/host=*/day=*/????????-??????-????????-*-*.parquet')
+    ),
+    complete AS (SELECT parts[-3:] AS name FROM files WHERE parts[-4] = 'runs')
+    SELECT map_from_entries(list((of, paths)))
+    FROM (
+        SELECT parts[-4] AS of, list(file ORDER BY file) AS paths
+        FROM files
+        WHERE parts[-3:] IN (FROM complete)
+        GROUP BY ALL
+    )
+);
 
 -- All files of one table.
 CREATE OR REPLACE MACRO files_of(name) AS TABLE
 SELECT * FROM read_parquet(
-    getvariable('dataset') || '/' || name || '/host=*/day=*/????????-??????-????????-*-*.parquet',
+    getvariable('files')[name],
     hive_partitioning = true, hive_types = {'host': VARCHAR, 'day': DATE});
 
 -- The same of tables that have a column for each name of a pod. A dataset of version 1 has no
@@ -21,22 +39,19 @@ SELECT
 WHERE false
 UNION ALL BY NAME
 SELECT * FROM read_parquet(
-    getvariable('dataset') || '/' || name || '/host=*/day=*/????????-??????-????????-*-*.parquet',
+    getvariable('files')[name],
     hive_partitioning = true, hive_types = {'host': VARCHAR, 'day': DATE}, union_by_name = true);
 
 CREATE OR REPLACE VIEW runs AS SELECT * FROM files_of('runs');
 
-CREATE OR REPLACE VIEW apps AS
-SELECT * FROM files_of('apps') SEMI JOIN runs USING (host, day, run, first_epoch);
+CREATE OR REPLACE VIEW apps AS SELECT * FROM files_of('apps');
 
-CREATE OR REPLACE VIEW objectives AS
-SELECT * FROM files_of('objectives') SEMI JOIN runs USING (host, day, run, first_epoch);
+CREATE OR REPLACE VIEW objectives AS SELECT * FROM files_of('objectives');
 
-CREATE OR REPLACE VIEW minutes AS
-SELECT * FROM files_of('minutes') SEMI JOIN runs USING (host, day, run, first_epoch);
+CREATE OR REPLACE VIEW minutes AS SELECT * FROM files_of('minutes');
 
 CREATE OR REPLACE VIEW app_minutes AS
-SELECT * FROM app_files_of('app_minutes') SEMI JOIN runs USING (host, day, run, first_epoch);
+SELECT * FROM app_files_of('app_minutes');
 
 -- Files of datasets before version 3 do not have the first three columns, which are NULL then.
 CREATE OR REPLACE VIEW latencies AS
@@ -45,8 +60,7 @@ SELECT * FROM (
     WHERE false
     UNION ALL BY NAME
     SELECT * FROM app_files_of('latencies')
-) AS files
-SEMI JOIN runs USING (host, day, run, first_epoch);
+);
 
 -- What the config of an app promises on a day, beside its first objective. Where the config was
 -- changed, the last one counts.

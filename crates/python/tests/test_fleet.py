@@ -209,6 +209,16 @@ def test_an_export_that_was_interrupted_counts_once(copy, export, tmp_path):
     assert not list(place.glob("*/*/*/*-3.parquet"))
 
 
+def test_files_that_no_run_names_do_not_count(copy, export, tmp_path):
+    place = tmp_path / "set"
+    export(place, copy("a"))
+    wanted = query(place, "late_requests")
+    assert wanted
+    for path in place.glob("latencies/*/*/*.parquet"):
+        shutil.copy(path, path.with_name(path.name.rsplit("-", 1)[0] + "-3.parquet"))
+    assert query(place, "late_requests") == wanted
+
+
 def test_old_days_go_and_files_of_others_stay(copy, export, tmp_path):
     place = tmp_path / "set"
     old, new = copy("a", age_s=100 * DAY_S), copy("a2", host="a")
