@@ -281,6 +281,10 @@ impl Sums {
 /// Requests of those buckets that are above a bound. A quantile is a bucket's highest value, so
 /// that this counts what a tail above the bound consists of.
 fn count_late(latency: &Latency, bound_ns: u64) -> u64 {
+    // Most epochs have none, and the counters of a histogram are many.
+    if latency.max().is_none_or(|longest| longest.0 <= bound_ns) {
+        return 0;
+    }
     latency.buckets().filter(|(at, _)| at.0 > bound_ns).map(|(_, count)| count).sum()
 }
 
