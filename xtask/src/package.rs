@@ -23,6 +23,8 @@ use std::process::{Command, ExitCode};
 const ARCHITECTURE: &str = std::env::consts::ARCH;
 /// The features of `lull` in packages, which a build from the tree leaves out.
 const FEATURES: [&str; 2] = ["--features", "fleet,parquet,s3,tls"];
+/// The profile of `Cargo.toml` by which the program in packages is built.
+const PROFILE: &str = "packaged";
 
 /// The arguments of `cargo xtask package`.
 #[derive(clap::Args)]
@@ -84,6 +86,7 @@ pub(crate) fn debian(root: &Path) -> Result<PathBuf> {
     accompany(&native_program(root), &place)?;
     let mut deb = Command::new("cargo");
     deb.current_dir(root).args(["deb", "--package", "lull-cli", "--no-build", "--strip"]);
+    deb.args(["--profile", PROFILE]);
     // Its last line is the file.
     let output = read_output(deb.arg("--output").arg(&place))?;
     output.lines().last().map(PathBuf::from).context("cargo-deb names no file")
@@ -91,7 +94,7 @@ pub(crate) fn debian(root: &Path) -> Result<PathBuf> {
 
 /// The program as this machine links it.
 pub(crate) fn native_program(root: &Path) -> PathBuf {
-    release::target(root).join("release/lull")
+    release::target(root).join(PROFILE).join("lull")
 }
 
 /// Writes a Debian package again with another version, beside the first.
@@ -165,17 +168,17 @@ fn arm64_program(root: &Path, place: &Path) -> Result<PathBuf> {
 
 fn cargo_build(root: &Path) -> Command {
     let mut build = Command::new("cargo");
-    build.current_dir(root).args(["build", "--release", "--package", "lull-cli", "--bin", "lull"]);
-    build.args(FEATURES);
+    build.current_dir(root).args(["build", "--profile", PROFILE]);
+    build.args(["--package", "lull-cli", "--bin", "lull"]).args(FEATURES);
     build
 }
 
 /// Builds the program for a target, without debug information, and refuses one that is not
 /// static.
 fn build_static(root: &Path, target: &str, mut build: Command) -> Result<PathBuf> {
-    build.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
+    build.env("CARGO_PROFILE_PACKAGED_STRIP", "symbols");
     done(build.args(["--target", target]))?;
-    let built = release::target(root).join(target).join("release/lull");
+    let built = release::target(root).join(target).join(PROFILE).join("lull");
     refuse_dynamic(&built)?;
     Ok(built)
 }
