@@ -135,7 +135,7 @@ pub(super) fn cost(command: &mut Command) -> Result<Cost> {
 }
 
 fn has_ended(pid: u32) -> Result<bool> {
-    Ok(Process::new(pid.cast_signed())?.stat()?.state == 'Z')
+    Ok(stat_of(pid)?.state == 'Z')
 }
 
 /// The memory of one process, without its children.
