@@ -244,9 +244,7 @@ impl HostPlant {
 
     /// Refuses apps that share a process when the run begins.
     fn refuse_overlap(&mut self) -> Result<(), HostError> {
-        if self.apps.iter().any(|app| app.handle.needs_description()) {
-            self.table.describe(rustix::process::getpid().as_raw_nonzero().get());
-        }
+        self.table.describe_for(self.apps.iter().filter_map(|app| app.handle.needed_description()));
         for app in &mut self.apps {
             app.handle.refresh(&self.table)?;
         }

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 /// Age below which a process is read at every listing.
 const YOUNG: Nanos = Nanos::from_secs(2);
@@ -28,10 +29,19 @@ const ARGS_MAX: usize = 4096;
 /// Changes that are kept for searches that looked some listings ago.
 const CHANGES_MAX: usize = 4096;
 
+/// The parts of a process that are read; each has those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Detail {
+    /// Its arguments and its user.
+    Args,
+    /// The path of its program too.
+    Exe,
+}
+
 /// The program, arguments and user of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Described {
-    /// The path of its program; empty if it cannot be read.
+    /// The path of its program; empty if it cannot be read, or no app is found by it.
     pub(super) exe: String,
     /// Its arguments, joined by blanks.
     pub(super) args: String,
@@ -44,6 +54,7 @@ pub(super) struct Described {
 #[derive(Debug)]
 pub(super) struct Descriptions {
     of: BTreeMap<i32, Known>,
+    detail: Detail,
     own: i32,
     /// Process 1 and the agent's ancestors.
     above: BTreeSet<i32>,
@@ -62,6 +73,8 @@ pub(super) struct Descriptions {
 #[derive(Debug)]
 struct Known {
     start_ticks: u64,
+    /// Its parent when it was first seen.
+    parent: i32,
     /// Its CPU time before it was read, if that is known.
     cpu_time: Option<Nanos>,
     described: Described,
@@ -69,9 +82,10 @@ struct Known {
 
 impl Descriptions {
     /// Creates an empty table; `own` is the agent.
-    pub(super) fn new(own: i32) -> Self {
+    pub(super) fn new(own: i32, detail: Detail) -> Self {
         Self {
             of: BTreeMap::new(),
+            detail,
             own,
             above: BTreeSet::from([1]),
             family: BTreeSet::from([own]),
@@ -81,6 +95,11 @@ impl Descriptions {
             young: BTreeSet::new(),
             read_young: Nanos::ZERO,
         }
+    }
+
+    /// The parts that are read.
+    pub(super) const fn detail(&self) -> Detail {
+        self.detail
     }
 
     /// Updates the descriptions to a listing of all processes.
@@ -139,8 +158,8 @@ impl Descriptions {
         }
         let is_read = |pid: &i32| changed.iter().any(|(read, _)| read == pid);
         for pid in young.into_iter().filter(|pid| !is_read(pid)) {
-            if let Some(start_ticks) = self.of.get(&pid).map(|known| known.start_ticks) {
-                self.read_of(roots, pid, start_ticks);
+            if let Some(Known { start_ticks, parent, .. }) = self.of.get(&pid) {
+                self.read_of(roots, pid, *start_ticks, *parent);
             }
         }
         self.drop_oldest_changes();
@@ -149,20 +168,21 @@ impl Descriptions {
     /// Reads what a process runs, unless no app is made of it, or its CPU time is as it was.
     fn read(&mut self, roots: &Roots, pid: i32, facts: &Facts) {
         if !facts.is_kernels && !self.is_left_out(pid, facts) {
-            self.read_of(roots, pid, facts.start_ticks);
+            self.read_of(roots, pid, facts.start_ticks, facts.parent);
         }
     }
 
-    fn read_of(&mut self, roots: &Roots, pid: i32, start_ticks: u64) {
+    fn read_of(&mut self, roots: &Roots, pid: i32, start_ticks: u64, parent: i32) {
         // The CPU time is read first, so that the next look finds changes during this one.
         let cpu_time = cpu_time_of(roots, pid);
         let known = self.of.get(&pid).filter(|known| known.start_ticks == start_ticks);
         if cpu_time.is_none() || known.is_none_or(|known| known.cpu_time != cpu_time) {
-            let Some(described) = Described::read(roots, pid) else { return };
+            let Some(described) = Described::read(roots, pid, self.detail) else { return };
             if known.is_none_or(|known| known.described != described) {
                 self.changes.push_back((self.version, pid));
             }
-            self.of.insert(pid, Known { start_ticks, cpu_time, described });
+            let parent = known.map_or(parent, |known| known.parent);
+            self.of.insert(pid, Known { start_ticks, parent, cpu_time, described });
         }
         if now(ClockId::Boottime) < started(start_ticks).saturating_add(YOUNG) {
             self.young.insert(pid);
@@ -197,8 +217,9 @@ impl Descriptions {
         since.map(|(_, pid)| *pid).collect()
     }
 
-    pub(super) fn get(&self, pid: i32) -> Option<&Described> {
-        self.of.get(&pid).map(|known| &known.described)
+    /// Returns what a process runs, and its parent as it was first seen.
+    pub(super) fn get(&self, pid: i32) -> Option<(&Described, i32)> {
+        self.of.get(&pid).map(|known| (&known.described, known.parent))
     }
 
     /// Whether a process is read at every look, because of its age.
@@ -217,10 +238,13 @@ impl Descriptions {
 
 impl Described {
     /// Reads it from `/proc`; `None` if the process has ended.
-    fn read(roots: &Roots, pid: i32) -> Option<Self> {
+    fn read(roots: &Roots, pid: i32, detail: Detail) -> Option<Self> {
         let place = roots.proc.join(pid.to_string());
         let uid = std::fs::metadata(&place).ok()?.uid();
-        let exe = std::fs::read_link(place.join("exe")).unwrap_or_default();
+        let exe = match detail {
+            Detail::Args => PathBuf::new(),
+            Detail::Exe => std::fs::read_link(place.join("exe")).unwrap_or_default(),
+        };
         let exe = exe.to_string_lossy();
         let exe = exe.strip_suffix(" (deleted)").unwrap_or(&exe).to_owned();
         let mut args = [0; ARGS_MAX];
@@ -261,7 +285,7 @@ mod tests {
     }
 
     fn has_args(all: &Descriptions, pid: i32, args: &str) -> bool {
-        all.get(pid).is_some_and(|it| it.args == args)
+        all.get(pid).is_some_and(|(it, _)| it.args == args)
     }
 
     /// Gives a process that started at tick 1 arguments that no reading shows, and which stay when
@@ -269,24 +293,35 @@ mod tests {
     fn read_falsely(all: &mut Descriptions, pid: i32) {
         let roots = Roots::default();
         while !has_args(all, pid, "false") {
-            all.read_of(&roots, pid, 1);
+            all.read_of(&roots, pid, 1, 0);
             if let Some(known) = all.of.get_mut(&pid) {
                 known.described.args = "false".to_owned();
             }
-            all.read_of(&roots, pid, 1);
+            all.read_of(&roots, pid, 1, 0);
         }
     }
 
     #[test]
     fn what_is_reported_is_read_whatever_its_cpu_time() {
         let (mut cat, pid) = cat();
-        let mut all = Descriptions::new(i32::MAX);
+        let mut all = Descriptions::new(i32::MAX, Detail::Exe);
         read_falsely(&mut all, pid);
         let facts = Facts::of_process(&Roots::default(), pid).unwrap();
         all.update(&Roots::default(), &[(pid, Some(Facts { start_ticks: 1, ..facts }))]);
         cat.kill().unwrap();
         cat.wait().unwrap();
         assert!(has_args(&all, pid, "cat"), "{:?}", all.get(pid));
+    }
+
+    #[test]
+    fn the_program_is_read_where_an_app_is_found_by_it() {
+        let (mut cat, pid) = cat();
+        let read = |detail| Described::read(&Roots::default(), pid, detail).unwrap();
+        let (without, with) = (read(Detail::Args), read(Detail::Exe));
+        cat.kill().unwrap();
+        cat.wait().unwrap();
+        assert_eq!(without, Described { exe: String::new(), ..with.clone() });
+        assert!(with.exe.starts_with('/'), "{with:?}");
     }
 
     #[test]
@@ -298,14 +333,14 @@ mod tests {
     #[test]
     fn a_process_is_read_again_once_it_has_run() {
         let (mut cat, pid) = cat();
-        let mut all = Descriptions::new(i32::MAX);
+        let mut all = Descriptions::new(i32::MAX, Detail::Exe);
         read_falsely(&mut all, pid);
         cat.stdin.as_mut().unwrap().write_all(b"a").unwrap();
         cat.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         // Its CPU time may be old until it sleeps.
         let deadline = Instant::now() + Duration::from_secs(120);
         while has_args(&all, pid, "false") && Instant::now() < deadline {
-            all.read_of(&Roots::default(), pid, 1);
+            all.read_of(&Roots::default(), pid, 1, 0);
             std::thread::yield_now();
         }
         cat.kill().unwrap();
@@ -334,7 +369,7 @@ mod tests {
         let mut listed =
             BTreeMap::from([(1, facts(0)), (50, facts(1)), (60, facts(50)), (70, facts(1))]);
         [1, 50, 60, 70].into_iter().for_each(|pid| write(pid, "a"));
-        let mut all = Descriptions::new(50);
+        let mut all = Descriptions::new(50, Detail::Exe);
         all.refresh(&roots, &listed);
         assert_eq!(all.changed_since(0), [70], "the agent and what it started are left out");
         let seen = all.version();

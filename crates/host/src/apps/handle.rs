@@ -2,6 +2,7 @@
 
 use super::assigned::{CgroupSlot, CgroupSlots};
 use super::attach::{AttachError, Target, scope_of, search_for};
+use super::described::Detail;
 use super::identity::ProcessId;
 use super::launch::{Launch, StartError, Started, start};
 use super::members::{AppProcesses, Scope};
@@ -229,9 +230,9 @@ impl AppHandle {
         self.processes.slot().and_then(Slot::complaint)
     }
 
-    /// Whether it is found by what processes run.
-    pub(crate) const fn needs_description(&self) -> bool {
-        self.processes.needs_description()
+    /// By what processes run it is found, if it is.
+    pub(crate) const fn needed_description(&self) -> Option<Detail> {
+        self.processes.needed_description()
     }
 
     /// Whether an absent app may have processes again, as of a table that may be old; cheaper than

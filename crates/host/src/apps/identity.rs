@@ -10,6 +10,8 @@ use crate::sys::clock::process_cpu_time;
 use crate::{LiveThread, Roots};
 use lull_measure::Nanos;
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -180,6 +182,9 @@ impl ProcessId {
     /// # Errors
     /// If `proc` cannot be read, as without a free descriptor.
     pub(crate) fn look(&self, roots: &Roots) -> io::Result<Option<Facts>> {
+        if is_gone(roots, self.pid) {
+            return Ok(None);
+        }
         let facts = unless_gone(Facts::of_process(roots, self.pid))?;
         Ok(facts.filter(|facts| facts.start_ticks == self.start_ticks && !facts.is_ended()))
     }
@@ -211,6 +216,13 @@ pub(super) fn ancestors<'a>(
 /// its threads has ended, and it runs what it ran.
 pub(super) fn cpu_time_of(roots: &Roots, pid: i32) -> Option<Nanos> {
     roots.is_own_proc().then(|| process_cpu_time(pid).ok()).flatten()
+}
+
+/// Whether no process has this number, by one call that reads no file; `false` if that is not
+/// known, as of a `proc` that is not of this machine.
+pub(super) fn is_gone(roots: &Roots, pid: i32) -> bool {
+    let found = Pid::from_raw(pid).map(test_kill_process);
+    roots.is_own_proc() && found == Some(Err(Errno::SRCH))
 }
 
 /// A word as a number.
@@ -273,7 +285,7 @@ pub(crate) fn each_thread_of(roots: &Roots, pid: i32) -> io::Result<Vec<io::Resu
 mod tests {
     use super::*;
     use crate::testing::Tree;
-    use rustix::process::{Pid, Signal, kill_process};
+    use rustix::process::{Signal, kill_process};
     use std::process::{Command, Stdio};
 
     #[test]
@@ -300,7 +312,12 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(id.facts(&roots), None);
+        assert!(!is_gone(&roots, id.pid), "it was not waited for");
         child.wait().unwrap();
+        // Another process may have the number by now.
+        assert!(is_gone(&roots, id.pid) || ProcessId::lookup(&roots, id.pid).unwrap() != id);
+        let elsewhere = Roots { proc: "/nowhere".into(), ..roots.clone() };
+        assert!(!is_gone(&elsewhere, id.pid), "its numbers are not those of this machine");
         let gone = Facts::of_process(&roots, id.pid);
         assert!(gone.is_err() || gone.unwrap().start_ticks != id.start_ticks);
     }

@@ -9,6 +9,7 @@
 //! cgroup catches it.
 
 use super::assigned::{CgroupSlot, SinceListing};
+use super::described::Detail;
 use super::identity::{Facts, ProcessId, cpu_time_of, numbers};
 use super::search::{Search, SearchError};
 use super::slot::ProcessSlot;
@@ -301,12 +302,12 @@ impl AppProcesses {
         matches!(self.scope, Scope::Tree { .. } | Scope::Registered(_))
     }
 
-    /// Whether the table must have descriptions for it.
-    pub(super) const fn needs_description(&self) -> bool {
+    /// What the table must describe of processes for it, if anything.
+    pub(super) const fn needed_description(&self) -> Option<Detail> {
         match &self.scope {
-            Scope::Search(search) => matches!(search, Search::Pattern { .. }),
-            Scope::Slot(slot) => slot.needs_description(),
-            Scope::Tree { .. } | Scope::Registered(_) | Scope::Assigned(_) => false,
+            Scope::Search(search) => search.needed_description(),
+            Scope::Slot(slot) => slot.needed_description(),
+            Scope::Tree { .. } | Scope::Registered(_) | Scope::Assigned(_) => None,
         }
     }
 

@@ -4,7 +4,7 @@ use super::described::{Described, Descriptions};
 use super::globs::{self, GlobError};
 use globset::GlobMatcher;
 use rustix::process::geteuid;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The properties that the processes of an app share; at least one is given.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -24,7 +24,8 @@ pub(super) struct PatternSearch {
     args: Option<GlobMatcher>,
     user: Option<UserGlob>,
     /// The processes that match, as of a listing.
-    found: BTreeSet<i32>,
+    /// The processes that matched at the last call, each with its parent.
+    found: BTreeMap<i32, i32>,
     version: u64,
     is_root: bool,
 }
@@ -91,7 +92,7 @@ impl PatternSearch {
             exe: pattern.exe.as_ref().map(exe).transpose()?,
             args: text(&pattern.args)?,
             user: pattern.user.as_deref().map(UserGlob::new).transpose()?,
-            found: BTreeSet::new(),
+            found: BTreeMap::new(),
             version: 0,
             is_root: geteuid().is_root(),
         })
@@ -100,7 +101,7 @@ impl PatternSearch {
     /// The processes that match now, but none whose threads may not be set.
     pub(super) fn processes(&mut self, all: &Descriptions) -> BTreeSet<i32> {
         self.update(all);
-        self.found.clone()
+        self.found.keys().copied().collect()
     }
 
     /// Updates the matches; returns the processes that match, or did, and may differ from those at
@@ -108,13 +109,10 @@ impl PatternSearch {
     pub(super) fn update(&mut self, all: &Descriptions) -> BTreeSet<i32> {
         let mut changed = BTreeSet::new();
         for pid in all.changed_since(self.version) {
-            let did_match = self.found.contains(&pid);
-            let does_match = all.get(pid).is_some_and(|one| self.matches(one));
-            match does_match {
-                true => self.found.insert(pid),
-                false => self.found.remove(&pid),
-            };
-            if did_match || does_match {
+            let did_match = self.found.remove(&pid).is_some();
+            let matching = all.get(pid).filter(|(one, _)| self.matches(one));
+            self.found.extend(matching.map(|(_, parent)| (pid, parent)));
+            if did_match || matching.is_some() {
                 changed.insert(pid);
             }
         }
@@ -122,8 +120,8 @@ impl PatternSearch {
         changed
     }
 
-    /// The processes that matched at the last call.
-    pub(super) const fn found(&self) -> &BTreeSet<i32> {
+    /// The processes that matched at the last call, each with its parent as it was first seen.
+    pub(super) const fn found(&self) -> &BTreeMap<i32, i32> {
         &self.found
     }
 
@@ -154,6 +152,7 @@ mod tests {
     use super::*;
     use crate::Roots;
     use crate::apps::ProcessTable;
+    use crate::apps::described::Detail;
     use std::process::{Child, Command};
 
     /// Ends its process when dropped.
@@ -174,7 +173,7 @@ mod tests {
     /// Whether a search of an agent with the number `own` finds `pid`.
     fn finds_as(own: i32, pattern: &ProcessPattern, pid: i32) -> bool {
         let mut table = ProcessTable::new(&Roots::default()).unwrap();
-        table.describe(own);
+        table.describe(own, Detail::Exe);
         let mut search = PatternSearch::new(pattern).unwrap();
         search.processes(table.descriptions().unwrap()).contains(&pid)
     }

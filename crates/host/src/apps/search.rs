@@ -4,6 +4,7 @@
 //! is not an error: the app waits.
 
 use super::cgroup::{self, CgroupError};
+use super::described::Detail;
 use super::globs::{self, GlobError};
 use super::identity::{Facts, ProcessId};
 use super::own::leave_out_own;
@@ -114,6 +115,15 @@ impl Search {
         Ok(Self::Pattern { pattern: pattern.clone(), search: Box::new(search) })
     }
 
+    /// What it compares of what processes run, if anything.
+    pub(super) const fn needed_description(&self) -> Option<Detail> {
+        match self {
+            Self::Pattern { pattern: ProcessPattern { exe: Some(_), .. }, .. } => Some(Detail::Exe),
+            Self::Pattern { .. } => Some(Detail::Args),
+            Self::Cgroup(_) | Self::Cgroups(_) | Self::Unit(_) | Self::Units(_) => None,
+        }
+    }
+
     /// Describes the searched place, for messages.
     pub(super) fn describe(&self) -> String {
         match self {
@@ -159,18 +169,17 @@ impl Search {
 
     /// Whether a pattern found this process at the last call.
     pub(super) fn finds(&self, pid: i32) -> bool {
-        matches!(self, Self::Pattern { search, .. } if search.found().contains(&pid))
+        matches!(self, Self::Pattern { search, .. } if search.found().contains_key(&pid))
     }
 
     /// The process of this number, if a pattern finds it, and neither its parent nor a child of it.
     pub(super) fn alone(&self, pid: i32, table: &ProcessTable) -> Option<ProcessId> {
         let Self::Pattern { search, .. } = self else { return None };
-        let facts = table.facts(pid)?;
-        let is_child = |other: &i32| table.facts(*other).is_some_and(|facts| facts.parent == pid);
         let found = search.found();
-        let is_alone =
-            found.contains(&pid) && !found.contains(&facts.parent) && !found.iter().any(is_child);
-        is_alone.then_some(ProcessId { pid, start_ticks: facts.start_ticks })
+        let parent = found.get(&pid)?;
+        let has_kin = found.contains_key(parent) || found.values().any(|parent| *parent == pid);
+        let start_ticks = table.facts(pid)?.start_ticks;
+        (!has_kin).then_some(ProcessId { pid, start_ticks })
     }
 
     /// Refuses more processes than an app may have.

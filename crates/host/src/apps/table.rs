@@ -16,9 +16,9 @@
 //! table and apps in a tight loop, 380 us every 100 ms, with cold caches and
 //! compilers coming and going; with 1,130 processes 0.7 and 1.6 ms.
 
-use super::described::Descriptions;
+use super::described::{Descriptions, Detail};
 use super::forks::Forks;
-use super::identity::{Facts, numbers};
+use super::identity::{Facts, is_gone, numbers};
 use crate::Roots;
 use crate::clock::read as now;
 use crate::files::unless_gone;
@@ -203,7 +203,11 @@ impl ProcessTable {
     /// keeps what the process was when it was first seen. One that cannot be read stays, and the
     /// next look reads it again.
     fn read_again(&mut self, pid: i32) -> Option<Facts> {
-        let facts = match unless_gone(Facts::of_process(&self.roots, pid)) {
+        // Most of the known ones that are reported have ended.
+        let has_ended = self.known.contains_key(&pid) && is_gone(&self.roots, pid);
+        let found =
+            if has_ended { Ok(None) } else { unless_gone(Facts::of_process(&self.roots, pid)) };
+        let facts = match found {
             Ok(Some(facts)) => facts,
             Ok(None) => {
                 self.known.remove(&pid);
@@ -226,15 +230,18 @@ impl ProcessTable {
         Some(facts)
     }
 
-    /// Reads from now on what processes run, for an agent with this number.
-    pub(crate) fn describe(&mut self, own: i32) {
-        self.described = Some(Descriptions::new(own));
-        self.describe_all();
+    /// Reads from now on what processes run, as far as the apps of the calling agent need it.
+    pub(crate) fn describe_for(&mut self, needed: impl Iterator<Item = Detail>) {
+        let read = self.described.as_ref().map(Descriptions::detail);
+        if let Some(detail) = needed.max().filter(|needed| read.is_none_or(|read| read < *needed)) {
+            self.describe(rustix::process::getpid().as_raw_nonzero().get(), detail);
+        }
     }
 
-    /// Whether it has what processes run.
-    pub(crate) const fn is_described(&self) -> bool {
-        self.described.is_some()
+    /// Reads from now on what processes run, for an agent with this number.
+    pub(super) fn describe(&mut self, own: i32, detail: Detail) {
+        self.described = Some(Descriptions::new(own, detail));
+        self.describe_all();
     }
 
     fn describe_all(&mut self) {
@@ -478,18 +485,41 @@ mod tests {
     }
 
     #[test]
+    fn programs_are_read_from_when_an_app_is_found_by_them() {
+        let mut child = Command::new("sleep").arg("3078").spawn().unwrap();
+        let mut table = ProcessTable::new(&Roots::default()).unwrap();
+        // The child of a test is not the agent's own.
+        let mut exe = |needed: &[Detail]| {
+            table.describe_for(needed.iter().copied());
+            if let Some(described) = &mut table.described {
+                *described = Descriptions::new(i32::MAX, described.detail());
+                table.describe_all();
+            }
+            let all = table.descriptions()?;
+            all.get(child.id().cast_signed()).map(|(one, _)| one.exe.clone())
+        };
+        let none = exe(&[]);
+        let without = exe(&[Detail::Args]);
+        let with = [exe(&[Detail::Args, Detail::Exe]), exe(&[Detail::Args])];
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((none, without.as_deref()), (None, Some("")));
+        assert!(with.iter().flatten().filter(|exe| exe.contains('/')).count() == 2, "{with:?}");
+    }
+
+    #[test]
     fn a_process_that_executes_another_program_is_described_again_at_the_next_look() {
         let forks = Forks::default();
         forks.subscribe();
         let mut table = ProcessTable::new(&Roots::default()).unwrap().following(forks);
-        table.describe(i32::MAX);
+        table.describe(i32::MAX, Detail::Args);
         let script = "read go; exec sleep 3079";
         let mut command = Command::new("sh");
         let mut child = command.args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap();
         let pid = child.id().cast_signed();
         let has_args = |table: &ProcessTable, wanted: &str| {
             let described = table.descriptions().unwrap().get(pid);
-            described.is_some_and(|described| described.args.contains(wanted))
+            described.is_some_and(|(described, _)| described.args.contains(wanted))
         };
         look_until(&mut table, "the shell", |table| has_args(table, "read go"));
         // A young process is read repeatedly, whatever is reported of it.

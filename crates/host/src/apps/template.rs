@@ -5,6 +5,7 @@
 //! when no slot is free is not managed until one is. All slots are filled together, from one
 //! listing of the processes.
 
+use super::described::Detail;
 use super::search::{GroupKey, Search, SearchError};
 use super::table::ProcessTable;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,14 +38,14 @@ struct Group {
 pub(super) struct Slot {
     template: Arc<Mutex<Template>>,
     index: usize,
-    /// Whether the search compares what processes run.
-    by_description: bool,
+    /// What its search compares of what processes run, if anything.
+    needed_description: Option<Detail>,
 }
 
 impl Slot {
     /// The slots of a template with this search.
     pub(super) fn all(search: Search, count: usize) -> Vec<Self> {
-        let by_description = matches!(search, Search::Pattern { .. });
+        let needed_description = search.needed_description();
         let slots = (0..count).map(|_| None).collect();
         let template = Template {
             search,
@@ -55,7 +56,7 @@ impl Slot {
             listing: 0,
         };
         let template = Arc::new(Mutex::new(template));
-        let slot = |index| Self { template: Arc::clone(&template), index, by_description };
+        let slot = |index| Self { template: Arc::clone(&template), index, needed_description };
         (0..count).map(slot).collect()
     }
 
@@ -101,8 +102,8 @@ impl Slot {
         })
     }
 
-    pub(super) const fn needs_description(&self) -> bool {
-        self.by_description
+    pub(super) const fn needed_description(&self) -> Option<Detail> {
+        self.needed_description
     }
 
     /// Whether it is not the first of its template.
@@ -325,7 +326,7 @@ mod tests {
         let args = Some("match*".to_owned());
         let pattern = ProcessPattern { exe: None, args, user: None };
         let mut table = ProcessTable::new(&tree.roots()).unwrap();
-        table.describe(i32::MAX);
+        table.describe(i32::MAX, Detail::Args);
         (Slot::all(Search::pattern(&pattern).unwrap(), 3), table)
     }
 

@@ -25,10 +25,8 @@ impl HostPlant {
         arriving: &mut [(AppId, HostApp)],
         leaving: &[AppId],
     ) -> Result<(), HostError> {
-        let by_description = arriving.iter().any(|(_, app)| app.handle.needs_description());
-        if by_description && !self.table.is_described() {
-            self.table.describe(rustix::process::getpid().as_raw_nonzero().get());
-        }
+        let needed = arriving.iter().filter_map(|(_, app)| app.handle.needed_description());
+        self.table.describe_for(needed);
         self.table.refresh_changed()?;
         self.listed = now(ClockId::Boottime);
         let staying = self.apps.iter().enumerate();

@@ -205,6 +205,7 @@ fn oldest_running(
     processes.sort_unstable_by_key(|process| (process.start_ticks, process.pid));
     processes.into_iter().find_map(|one| match apps::handle(roots, one) {
         Ok(handle) => Some((one, Some(handle))),
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => None,
         Err(_) => one.facts(roots).map(|_| (one, None)),
     })
 }
