@@ -28,7 +28,7 @@ use crate::gauges::push::PushGauge;
 use crate::gauges::run_queue::RunQueue;
 use crate::gauges::traffic::Traffic;
 use crate::gauges::utilisation::Utilisation;
-use crate::guard::{GuardHandle, Ledger, LedgerError, Patience};
+use crate::guard::{GuardError, GuardHandle, Ledger, LedgerError, Patience};
 use crate::knobs::{MachineKnobs, Partitions};
 use crate::probe::{self, ProbeError, Rights};
 use crate::register::Registrar;
@@ -294,7 +294,16 @@ impl HostPlant {
     /// # Errors
     /// If the guard has ended and cannot be started again.
     pub fn beat(&self, patience: Patience) -> Result<(), String> {
-        self.guard.as_ref().map_or(Ok(()), |guard| guard.beat(patience)).map_err(|error| {
+        self.beat_by(|guard| guard.beat(patience))
+    }
+
+    /// Beats for the guard while an epoch passes.
+    fn beat_in_wait(&self) -> Result<(), String> {
+        self.beat_by(GuardHandle::beat_in_wait)
+    }
+
+    fn beat_by(&self, beat: impl Fn(&GuardHandle) -> Result<(), GuardError>) -> Result<(), String> {
+        self.guard.as_ref().map_or(Ok(()), beat).map_err(|error| {
             format!("the guard, which restores knobs, has ended and cannot be started: {error}")
         })
     }

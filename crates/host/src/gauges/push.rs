@@ -48,6 +48,7 @@ pub struct PushGauge {
     source: Box<dyn PushSource>,
     table: Table,
     notices: Notices,
+    is_silent: bool,
 }
 
 /// The apps, and the reports pushed for each.
@@ -104,7 +105,7 @@ impl PushGauge {
             apps: apps.iter().map(|_| Pushed::default()).collect(),
             ignored: BTreeSet::new(),
         };
-        Self { source, table, notices: Notices::default() }
+        Self { source, table, notices: Notices::default(), is_silent: false }
     }
 
     /// Where it listens.
@@ -118,9 +119,11 @@ impl PushGauge {
     /// for the next. A client that breaks the protocol is dropped and noticed.
     pub fn drain(&mut self, now: Nanos, deadline: Nanos) {
         let clock = Clock { now, deadline };
-        let Self { source, table, notices } = self;
+        let Self { source, table, notices, is_silent } = self;
         let mut ignored = Vec::new();
+        *is_silent = true;
         let mut take = |client: ClientId, message: Message| {
+            *is_silent = false;
             let is_recent = table.take(client.number, message, clock)?;
             if !is_recent && table.is_first_ignored(client.number) {
                 ignored.push(client);
@@ -132,6 +135,11 @@ impl PushGauge {
             let what = "pushes windows that ended more than 10 s ago, which are ignored";
             notices.add(format!("{client} {what}"));
         }
+    }
+
+    /// Whether nothing had been pushed at the last drain.
+    pub(crate) const fn is_silent(&self) -> bool {
+        self.is_silent
     }
 
     /// Latency of an app in the epoch that ended at `deadline`; starts the next.

@@ -20,6 +20,8 @@ const READY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a guard may take to end after a clean close.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
+/// Shortest time between two usual beats in a row: each one wakes the guard.
+const BEAT_MIN: Duration = Duration::from_millis(450);
 
 /// The command of a guard: a program and the arguments before the guard's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +50,8 @@ struct Guard {
     command: GuardCommand,
     args: GuardArgs,
     child: Child,
+    /// When the last beat was sent, if it was a usual one.
+    usual: Option<Instant>,
     /// How the last guard was lost that was replaced since the last [`GuardHandle::poll`].
     ended: Option<ExitStatus>,
     service: Service,
@@ -71,7 +75,7 @@ pub fn spawn(command: GuardCommand, ledger: &Ledger) -> Result<GuardHandle, Guar
     let args = GuardArgs { ledger: ledger.path().to_owned(), agent: ledger.agent() };
     let child = start(&command, &args)?;
     let service = Service::from_environment();
-    let guard = Guard { command, args, child, ended: None, service };
+    let guard = Guard { command, args, child, usual: None, ended: None, service };
     Ok(GuardHandle { shared: Arc::new(Mutex::new(guard)) })
 }
 
@@ -85,13 +89,20 @@ impl GuardHandle {
     /// are safe on disk then, but only the next start would restore them: no knob may be
     /// written.
     pub fn beat(&self, patience: Patience) -> Result<(), GuardError> {
+        self.lock().beat(patience)
+    }
+
+    /// As [`GuardHandle::beat`] with usual patience, for a loop that waits: the call does nothing
+    /// if that was the last beat and was sent just now.
+    ///
+    /// # Errors
+    /// As [`GuardHandle::beat`].
+    pub fn beat_in_wait(&self) -> Result<(), GuardError> {
         let mut guard = self.lock();
-        guard.replace_if_lost()?;
-        if let Some(pipe) = &guard.child.stdin {
-            heartbeat::send(pipe, patience);
+        match guard.usual {
+            Some(last) if last.elapsed() < BEAT_MIN => Ok(()),
+            _ => guard.beat(Patience::Usual),
         }
-        guard.service.ping();
-        Ok(())
     }
 
     /// Looks after the guard, and returns whether it was replaced since the last call; to be
@@ -142,9 +153,20 @@ impl GuardHandle {
 }
 
 impl Guard {
+    fn beat(&mut self, patience: Patience) -> Result<(), GuardError> {
+        self.replace_if_lost()?;
+        if let Some(pipe) = &self.child.stdin {
+            heartbeat::send(pipe, patience);
+        }
+        self.usual = (patience == Patience::Usual).then(Instant::now);
+        self.service.ping();
+        Ok(())
+    }
+
     fn replace_if_lost(&mut self) -> Result<(), GuardError> {
         let failed = |source| GuardError::Failed { doing: "be looked after", source };
         if let Some(status) = self.status().map_err(failed)? {
+            self.usual = None;
             self.child = start(&self.command, &self.args)?;
             self.ended = Some(status);
         }

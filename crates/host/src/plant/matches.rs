@@ -56,6 +56,11 @@ impl Matches {
         (self.has_templates, self.reports) = (has_templates, reports);
     }
 
+    /// Whether the kernel reports what matches may come of.
+    pub(super) const fn is_reported(&self) -> bool {
+        self.reports.is_some()
+    }
+
     /// Notes that matches were searched in this listing of the processes.
     pub(super) const fn note_look(&mut self, time: Nanos, listing: u64) {
         self.looked = time;

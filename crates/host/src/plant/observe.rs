@@ -7,7 +7,7 @@ use crate::apps;
 use crate::gauges::first_reading;
 use crate::gauges::idle::IdleShares;
 use crate::gauges::push::PushGauge;
-use crate::guard::{Key, Patience};
+use crate::guard::Key;
 use crate::knobs::{
     Affinity, Change, ChangedSetting, KnobError, Means, Share, Taken, ThreadValue, Watched, cores,
     scheduling,
@@ -29,9 +29,16 @@ const NAP_MAX: Nanos = Nanos::from_millis(500);
 /// Shortest time between two drains of the push socket within an epoch, each of which wakes the
 /// front end: looks for apps are more frequent than naps.
 const DRAIN_MIN: Nanos = Nanos::from_millis(350);
+/// The same after a drain that found nothing: clients that begin to push may wait so long.
+const DRAIN_SILENT_MIN: Nanos = Nanos::from_secs(1);
 /// Shortest time between two looks for new processes, which cost most of an epoch where all
 /// have to be listed; new threads of known processes are found in every epoch.
 const LISTING_MIN: Nanos = Nanos::from_millis(250);
+/// The same at the end of a long epoch where the kernel reports what becomes of processes: that
+/// look is then in place of the next one within an epoch, which would be a wake-up of its own.
+const REPORTED_MIN: Nanos = Nanos::from_millis(100);
+/// The shortest epoch that is long in this sense.
+const REPORTED_EPOCH_MIN: Nanos = Nanos::from_millis(500);
 /// Shortest time between two interruptions by news. The first one is taken in immediately; where
 /// workloads come and go all the time, each interruption costs as much as several of them.
 const NEWS_MIN: Nanos = Nanos::from_millis(200);
@@ -87,7 +94,7 @@ impl HostPlant {
         let mut is_nudged = false;
         loop {
             self.epoch_wait = Some(wait);
-            self.beat(Patience::Usual).map_err(PlantError::Lost)?;
+            self.beat_in_wait().map_err(PlantError::Lost)?;
             let time = now(ClockId::Monotonic);
             let left = self.pace.deadline.saturating_sub(time);
             let nap = if self.is_waiting() { LOOK } else { NAP_MAX };
@@ -110,10 +117,13 @@ impl HostPlant {
             let is_over = left == Nanos::ZERO;
             let deadline = self.pace.deadline;
             let time = now(ClockId::Monotonic);
-            let is_due = left > NAP_MAX && time >= wait.drained.saturating_add(DRAIN_MIN);
-            if let Some(push) = self.gauges.push.as_mut().filter(|_| is_over || is_due) {
-                push.drain(time, deadline);
-                wait.drained = time;
+            if let Some(push) = &mut self.gauges.push {
+                let pause = if push.is_silent() { DRAIN_SILENT_MIN } else { DRAIN_MIN };
+                let is_due = left > NAP_MAX && time >= wait.drained.saturating_add(pause);
+                if is_over || is_due {
+                    push.drain(time, deadline);
+                    wait.drained = time;
+                }
             }
             if is_over {
                 return Ok(false);
@@ -163,7 +173,7 @@ impl HostPlant {
         let cpu_pressure = self.gauges.pressure.read(span);
         let interrupts_per_s = self.gauges.traffic.interrupts(span);
         let packets_per_s = self.gauges.traffic.packets(span);
-        self.refresh(LISTING_MIN);
+        self.refresh(self.listing_min(span));
         let apps = self.read_apps(span);
         let restarted = self.note_roster();
         let mut foreign = std::mem::take(&mut self.early_foreign);
@@ -190,6 +200,15 @@ impl HostPlant {
             run_queue_latency: events.run_queue_latency,
             foreign,
             restarted,
+        }
+    }
+
+    /// Shortest time between the last look for processes and that at the end of an epoch of this
+    /// length.
+    fn listing_min(&self, span: Nanos) -> Nanos {
+        match self.matches.is_reported() && span >= REPORTED_EPOCH_MIN {
+            true => REPORTED_MIN,
+            false => LISTING_MIN,
         }
     }
 

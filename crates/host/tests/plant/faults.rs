@@ -15,7 +15,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn an_app_that_is_gone_has_reasons_and_no_knobs() {
@@ -55,6 +55,29 @@ fn without_a_guard_no_knob_is_written_and_no_epoch_begins() {
     assert_eq!(scene.cores(), before);
     let lost = scene.plant.observe(EPOCH).unwrap_err();
     assert!(matches!(lost, PlantError::Lost(_)), "{lost}");
+}
+
+#[test]
+fn usual_beats_in_a_row_are_sent_now_and_then_and_the_first_one_at_once() {
+    let app = App::start(1);
+    let mut scene = Scene::new(&app);
+    let place = tempfile::tempdir().unwrap();
+    let beats = place.path().join("beats");
+    let script = format!("echo armed; exec cat > '{}'", beats.display());
+    let command =
+        GuardCommand { program: "/bin/sh".into(), args: vec!["-c".into(), script.into()] };
+    let guard = guard::spawn(command, scene.plant.ledger_mut()).unwrap();
+    let begun = Instant::now();
+    for _ in 0..3 {
+        guard.beat(Patience::Long).unwrap();
+        (0..1000).for_each(|_| guard.beat_in_wait().unwrap());
+    }
+    let most = 3 + begun.elapsed().as_millis() as usize / 450;
+    guard.finish().unwrap();
+    let beats = std::fs::read(beats).unwrap();
+    let usual = beats.iter().filter(|beat| **beat == 5).count();
+    assert_eq!(beats.iter().filter(|beat| **beat == 60).count(), 3, "{beats:?}");
+    assert!(beats.last() == Some(&5) && (3..=most).contains(&usual), "{beats:?}");
 }
 
 /// A file of the machine, of which Lull has changed the text.

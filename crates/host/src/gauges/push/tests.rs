@@ -67,8 +67,11 @@ fn what_a_client_sent_before_it_left_counts() {
     let (mut gauge, _dir) = gauge();
     connect(&gauge).write_all(&window("memcached", NOW)).unwrap();
     gauge.drain(NOW, NOW);
+    assert!(!gauge.is_silent());
     assert_eq!(gauge.latency(LC, NOW).unwrap().window.count(), 2);
     assert_eq!(gauge.take_notices(), [""; 0]);
+    gauge.drain(NOW, NOW);
+    assert!(gauge.is_silent());
 }
 
 #[test]
