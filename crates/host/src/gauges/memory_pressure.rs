@@ -29,8 +29,9 @@ const FIRST_LINE: usize = 80;
 /// Bytes of a list of cgroups that are read: it has a path for each hierarchy.
 const LIST_MAX: usize = 8 << 10;
 
-/// Time after which a cgroup that hardly changes is looked up again.
-const LOOK_UP_AGAIN: Nanos = Nanos::from_secs(5);
+/// Shortest and longest time after which a cgroup that hardly changes is looked up again; between
+/// them, after as long as it is known.
+const LOOK_UP_AGAIN: [Nanos; 2] = [Nanos::from_secs(5), Nanos::from_secs(60)];
 
 /// The weight of an epoch among others: it counts as one look each so often.
 const LOOK: Nanos = Nanos::from_millis(10);
@@ -58,6 +59,8 @@ struct Found {
     pid: i32,
     /// `memory.pressure`, or why there is none.
     pressure: Gauge<HotFile>,
+    /// When a cgroup of this process was first looked up, by `CLOCK_MONOTONIC`.
+    since: Nanos,
     /// When it is looked up again, by `CLOCK_MONOTONIC`; zero for the next epoch.
     until: Nanos,
 }
@@ -112,10 +115,12 @@ impl MemoryPressure {
         let now = crate::monotonic();
         let mut found = match self.found.take() {
             Some(found) if found.pid == first.pid && now < found.until => found,
-            before => self.look_up(first.pid, before),
+            before => self.look_up(first.pid, before, now),
         };
         if found.until == Nanos::ZERO && (epoch.is_by_cgroup || found.pressure.is_err()) {
-            found.until = now.saturating_add(LOOK_UP_AGAIN);
+            let [least, most] = LOOK_UP_AGAIN;
+            let known = now.saturating_sub(found.since);
+            found.until = now.saturating_add(known.clamp(least, most));
         }
         let total_us = match &mut found.pressure {
             // A file that cannot be read is looked up again in the next epoch.
@@ -131,7 +136,9 @@ impl MemoryPressure {
     }
 
     /// Looks up the cgroup of a process. The totals of two cgroups cannot be compared.
-    fn look_up(&mut self, pid: i32, before: Option<Found>) -> Found {
+    fn look_up(&mut self, pid: i32, before: Option<Found>, now: Nanos) -> Found {
+        let same = before.as_ref().filter(|before| before.pid == pid);
+        let since = same.map_or(now, |same| same.since);
         let kept = before.and_then(|before| before.pressure.ok());
         let path = self.path_of(pid).and_then(|path| Ok(self.mount.clone()?.join(path)));
         let path = path.map(|path| path.join("memory.pressure"));
@@ -140,7 +147,7 @@ impl MemoryPressure {
             self.last_us = None;
         }
         let pressure = path.map(|path| kept.unwrap_or_else(|| HotFile::new(path)));
-        Found { pid, pressure, until: Nanos::ZERO }
+        Found { pid, pressure, since, until: Nanos::ZERO }
     }
 
     /// The path of a process's cgroup, or why it has no pressure of its own.
@@ -286,6 +293,18 @@ mod tests {
         let until = |gauge: &mut MemoryPressure, time| gauge.found.as_mut().unwrap().until = time;
         until(&mut gauge, Nanos::MAX);
         assert!(reason(&mut gauge, &THREADS).contains("top cgroup"));
+        tree.write("proc/7/cgroup", "0::/\n");
+        let pause = |gauge: &mut MemoryPressure, known: Nanos| {
+            let found = gauge.found.as_mut().unwrap();
+            found.since = crate::monotonic().saturating_sub(known);
+            found.until = Nanos::ZERO;
+            reason(gauge, &THREADS);
+            gauge.found.as_ref().unwrap().until.saturating_sub(crate::monotonic())
+        };
+        let (least, most) = (Nanos::from_secs(20), Nanos::from_secs(40));
+        assert!((least..most).contains(&pause(&mut gauge, Nanos::from_secs(30))));
+        assert!(pause(&mut gauge, Nanos::from_secs(3600)) <= Nanos::from_secs(60));
+        tree.write("proc/7/cgroup", "0::/web\n");
         let other = [LiveThread { pid: 9, tid: 9, start_ticks: 1 }];
         assert!(reason(&mut gauge, &other).contains("first reading"));
         until(&mut gauge, Nanos::ZERO);
