@@ -54,6 +54,13 @@ pub(crate) fn line(text: impl Display) {
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
+/// Writes lines to standard error, all in one piece.
+pub(crate) fn lines(texts: &[String]) {
+    if !texts.is_empty() {
+        line(texts.join("\n"));
+    }
+}
+
 /// Writes one line with the program's name before it.
 pub(crate) fn notice(text: impl Display) {
     line(format_args!("lull: {text}"));

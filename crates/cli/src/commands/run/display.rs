@@ -35,18 +35,14 @@ impl Display {
 
     /// Shows one epoch; `of` names the block or phase that it is part of.
     pub(super) fn show(&mut self, session: &Session, epoch: &Epoch) -> anyhow::Result<()> {
-        for notice in session.take_notices() {
-            self.line(&notice);
-        }
+        let mut lines = session.take_notices();
         if self.json {
+            self.lines(&lines);
             return print_epoch(session, epoch);
         }
-        for entry in &epoch.entries {
-            self.line(&status::describe(session.apps(), entry));
-        }
-        for line in session.shadow_lines() {
-            self.line(&line);
-        }
+        lines.extend(epoch.entries.iter().map(|entry| status::describe(session.apps(), entry)));
+        lines.extend(session.shadow_lines());
+        self.lines(&lines);
         let line = || status::line(session.policy(), session.apps(), session.state(), epoch);
         match &self.bar {
             Some(bar) => bar.set_message(escape::visible_line(&line()).into_owned()),
@@ -59,10 +55,10 @@ impl Display {
         Ok(())
     }
 
-    fn line(&self, text: &str) {
+    fn lines(&self, texts: &[String]) {
         match &self.bar {
-            Some(bar) => bar.println(escape::visible(text)),
-            None => say::line(text),
+            Some(bar) => texts.iter().for_each(|text| bar.println(escape::visible(text))),
+            None => say::lines(texts),
         }
     }
 }
