@@ -460,6 +460,11 @@ impl Supervisor {
         }
     }
 
+    /// Whether a front end runs that has answered the last drain.
+    const fn has_answered(&self) -> bool {
+        self.child.is_some() && self.drained == self.drains
+    }
+
     /// Collects the pushed reports, and checks the front end.
     fn drain(&mut self) -> Vec<(ClientId, Report)> {
         self.report_ends();

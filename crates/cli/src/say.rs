@@ -6,6 +6,9 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
+/// The bytes that a pipe takes in one piece (pipe(7)).
+const PIPE_BUF: usize = 4096;
+
 /// Why standard output took no more, once it did not.
 static REFUSAL: OnceLock<io::Error> = OnceLock::new();
 
@@ -54,14 +57,49 @@ pub(crate) fn line(text: impl Display) {
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// Writes lines to standard error, all in one piece.
+/// Writes lines to standard error in few pieces. A pipe takes each whole, so that no line is cut by
+/// one of another process.
 pub(crate) fn lines(texts: &[String]) {
-    if !texts.is_empty() {
-        line(texts.join("\n"));
+    pieces(texts).iter().for_each(line);
+}
+
+/// Joins lines to pieces that a pipe takes whole, but for single lines that are longer than that.
+fn pieces(texts: &[String]) -> Vec<String> {
+    let mut pieces: Vec<String> = Vec::new();
+    for text in texts {
+        let text = visible(text);
+        match pieces.last_mut() {
+            Some(piece) if piece.len() + text.len() + 2 <= PIPE_BUF => {
+                piece.push('\n');
+                piece.push_str(&text);
+            }
+            _ => pieces.push(text.into_owned()),
+        }
     }
+    pieces
 }
 
 /// Writes one line with the program's name before it.
 pub(crate) fn notice(text: impl Display) {
     line(format_args!("lull: {text}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_joined_as_far_as_a_pipe_takes_them_whole() {
+        let text = |length| "a".repeat(length);
+        let lengths = |lines: &[usize]| -> Vec<usize> {
+            let lines: Vec<String> = lines.iter().map(|length| text(*length)).collect();
+            pieces(&lines).iter().map(String::len).collect()
+        };
+        assert_eq!(lengths(&[]), [0; 0]);
+        assert_eq!(lengths(&[10, 20, 30]), [62]);
+        // With a line feed after each line.
+        assert_eq!(lengths(&[4000, 94]), [4095]);
+        assert_eq!(lengths(&[4000, 95, 5000, 1]), [4000, 95, 5000, 1]);
+        assert_eq!(pieces(&["a\u{1b}[1m".to_owned()])[0].matches('\u{1b}').count(), 0);
+    }
 }

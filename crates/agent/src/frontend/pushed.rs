@@ -27,13 +27,15 @@ impl PushSource for Source {
         &mut self,
         take: &mut dyn FnMut(ClientId, Message) -> Result<(), String>,
         notice: &mut dyn FnMut(String),
-    ) {
-        let (pushed, notices, apps) = {
+    ) -> bool {
+        let (pushed, notices, apps, has_answered) = {
             let mut supervisor = self.frontend.lock();
             let pushed = supervisor.drain();
             let apps = if pushed.is_empty() { Vec::new() } else { supervisor.apps.clone() };
-            (pushed, std::mem::take(&mut supervisor.notices), apps)
+            let has_answered = supervisor.has_answered();
+            (pushed, std::mem::take(&mut supervisor.notices), apps, has_answered)
         };
+        let is_well = has_answered && notices.is_empty();
         notices.into_iter().for_each(&mut *notice);
         for (client, report) in pushed {
             let message = report.check(&apps);
@@ -42,6 +44,7 @@ impl PushSource for Source {
                 self.frontend.lock().disconnect(client.number);
             }
         }
+        is_well
     }
 
     fn path(&self) -> &Path {

@@ -1,4 +1,5 @@
-//! Program, arguments and user of every process, read once for all apps that go by them.
+//! Arguments and user of every process, and its program if an app is found by it, read once for all
+//! apps that go by them.
 //!
 //! A process can execute another program, and rewrite its command line. In its first [`YOUNG`]
 //! it is read at every listing, and twice a second where looks are more frequent. After that it
@@ -29,12 +30,12 @@ const ARGS_MAX: usize = 4096;
 /// Changes that are kept for searches that looked some listings ago.
 const CHANGES_MAX: usize = 4096;
 
-/// The parts of a process that are read; each has those before it.
+/// The parts of a process that are read. The later one includes the earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Detail {
     /// Its arguments and its user.
     Args,
-    /// The path of its program too.
+    /// Its arguments, its user and the path of its program.
     Exe,
 }
 
@@ -97,9 +98,14 @@ impl Descriptions {
         }
     }
 
-    /// The parts that are read.
-    pub(super) const fn detail(&self) -> Detail {
-        self.detail
+    /// Has more of each process read from the next refresh on, which reads all of them. What that
+    /// changes is news for every search.
+    pub(super) fn raise(&mut self, detail: Detail) {
+        if self.detail < detail {
+            self.detail = detail;
+            self.read_all = Nanos::ZERO;
+            self.of.values_mut().for_each(|known| known.cpu_time = None);
+        }
     }
 
     /// Updates the descriptions to a listing of all processes.
@@ -389,6 +395,8 @@ mod tests {
         let seen = all.version();
         all.update(&roots, &[(70, Some(exiting))]);
         assert!(all.changed_since(seen).is_empty() && all.get(70).is_some());
+        all.update(&roots, &[(70, Some(facts(2)))]);
+        assert_eq!(all.get(70).map(|(_, parent)| parent), Some(1), "the parent at first sight");
         all.update(&roots, &[(70, None), (71, None)]);
         assert_eq!((all.changed_since(seen), all.get(70)), (vec![70], None));
     }

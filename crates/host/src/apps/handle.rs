@@ -230,7 +230,7 @@ impl AppHandle {
         self.processes.slot().and_then(Slot::complaint)
     }
 
-    /// By what processes run it is found, if it is.
+    /// Returns which parts of processes its search compares; `None` if it has no pattern.
     pub(crate) const fn needed_description(&self) -> Option<Detail> {
         self.processes.needed_description()
     }

@@ -218,11 +218,11 @@ pub(super) fn cpu_time_of(roots: &Roots, pid: i32) -> Option<Nanos> {
     roots.is_own_proc().then(|| process_cpu_time(pid).ok()).flatten()
 }
 
-/// Whether no process has this number, by one call that reads no file; `false` if that is not
-/// known, as of a `proc` that is not of this machine.
+/// Whether no process has this number, by one call that reads no file; `false` where `proc` is
+/// somewhere else than the kernel's own, so that its numbers may be other ones.
 pub(super) fn is_gone(roots: &Roots, pid: i32) -> bool {
-    let found = Pid::from_raw(pid).map(test_kill_process);
-    roots.is_own_proc() && found == Some(Err(Errno::SRCH))
+    roots.is_own_proc()
+        && Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }
 
 /// A word as a number.
@@ -317,7 +317,7 @@ mod tests {
         // Another process may have the number by now.
         assert!(is_gone(&roots, id.pid) || ProcessId::lookup(&roots, id.pid).unwrap() != id);
         let elsewhere = Roots { proc: "/nowhere".into(), ..roots.clone() };
-        assert!(!is_gone(&elsewhere, id.pid), "its numbers are not those of this machine");
+        assert!(!is_gone(&elsewhere, id.pid), "its numbers may be other ones");
         let gone = Facts::of_process(&roots, id.pid);
         assert!(gone.is_err() || gone.unwrap().start_ticks != id.start_ticks);
     }

@@ -302,7 +302,7 @@ impl AppProcesses {
         matches!(self.scope, Scope::Tree { .. } | Scope::Registered(_))
     }
 
-    /// What the table must describe of processes for it, if anything.
+    /// Returns which parts of processes its search compares; `None` if it has no pattern.
     pub(super) const fn needed_description(&self) -> Option<Detail> {
         match &self.scope {
             Scope::Search(search) => search.needed_description(),

@@ -23,7 +23,6 @@ pub(super) struct PatternSearch {
     exe: Option<(GlobMatcher, bool)>,
     args: Option<GlobMatcher>,
     user: Option<UserGlob>,
-    /// The processes that match, as of a listing.
     /// The processes that matched at the last call, each with its parent.
     found: BTreeMap<i32, i32>,
     version: u64,

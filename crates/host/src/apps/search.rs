@@ -115,7 +115,7 @@ impl Search {
         Ok(Self::Pattern { pattern: pattern.clone(), search: Box::new(search) })
     }
 
-    /// What it compares of what processes run, if anything.
+    /// Returns which parts of processes it compares; `None` if it has no pattern.
     pub(super) const fn needed_description(&self) -> Option<Detail> {
         match self {
             Self::Pattern { pattern: ProcessPattern { exe: Some(_), .. }, .. } => Some(Detail::Exe),

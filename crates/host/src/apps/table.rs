@@ -40,7 +40,7 @@ static NEXT_LISTING: AtomicU64 = AtomicU64::new(1);
 pub struct ProcessTable {
     roots: Roots,
     known: BTreeMap<i32, Known>,
-    /// The programs of the processes, if an app is found by them.
+    /// What the processes run, if an app is found by that.
     described: Option<Descriptions>,
     forks: Forks,
     /// Whether the changes that are reported are left to another table.
@@ -232,15 +232,17 @@ impl ProcessTable {
 
     /// Reads from now on what processes run, as far as the apps of the calling agent need it.
     pub(crate) fn describe_for(&mut self, needed: impl Iterator<Item = Detail>) {
-        let read = self.described.as_ref().map(Descriptions::detail);
-        if let Some(detail) = needed.max().filter(|needed| read.is_none_or(|read| read < *needed)) {
+        if let Some(detail) = needed.max() {
             self.describe(rustix::process::getpid().as_raw_nonzero().get(), detail);
         }
     }
 
     /// Reads from now on what processes run, for an agent with this number.
     pub(super) fn describe(&mut self, own: i32, detail: Detail) {
-        self.described = Some(Descriptions::new(own, detail));
+        match &mut self.described {
+            Some(described) => described.raise(detail),
+            None => self.described = Some(Descriptions::new(own, detail)),
+        }
         self.describe_all();
     }
 
@@ -292,7 +294,8 @@ impl ProcessTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::apps::ProcessId;
+    use crate::apps::pattern::PatternSearch;
+    use crate::apps::{ProcessId, ProcessPattern};
     use crate::testing::Tree;
     use std::io::{Read, Write};
     use std::process::{Child, Command, Stdio};
@@ -485,26 +488,33 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_read_from_when_an_app_is_found_by_them() {
-        let mut child = Command::new("sleep").arg("3078").spawn().unwrap();
-        let mut table = ProcessTable::new(&Roots::default()).unwrap();
-        // The child of a test is not the agent's own.
-        let mut exe = |needed: &[Detail]| {
-            table.describe_for(needed.iter().copied());
-            if let Some(described) = &mut table.described {
-                *described = Descriptions::new(i32::MAX, described.detail());
-                table.describe_all();
-            }
-            let all = table.descriptions()?;
-            all.get(child.id().cast_signed()).map(|(one, _)| one.exe.clone())
+    fn a_search_misses_nothing_when_programs_are_read_too() {
+        let start = || Command::new("sleep").arg("3078").spawn().unwrap();
+        let end = |mut child: Child| {
+            child.kill().unwrap();
+            child.wait().unwrap();
         };
-        let none = exe(&[]);
-        let without = exe(&[Detail::Args]);
-        let with = [exe(&[Detail::Args, Detail::Exe]), exe(&[Detail::Args])];
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!((none, without.as_deref()), (None, Some("")));
-        assert!(with.iter().flatten().filter(|exe| exe.contains('/')).count() == 2, "{with:?}");
+        let (early, lasting) = (start(), start());
+        let mut table = ProcessTable::new(&Roots::default()).unwrap();
+        table.describe(i32::MAX, Detail::Args);
+        let pattern = ProcessPattern { args: Some("sleep 3078".to_owned()), ..Default::default() };
+        let mut search = PatternSearch::new(&pattern).unwrap();
+        let pid = |child: &Child| child.id().cast_signed();
+        let all = |table: &ProcessTable, search: &mut PatternSearch| {
+            search.processes(table.descriptions().unwrap())
+        };
+        assert_eq!(all(&table, &mut search), BTreeSet::from([pid(&early), pid(&lasting)]));
+        end(early);
+        let late = start();
+        table.refresh().unwrap();
+        table.describe(i32::MAX, Detail::Exe);
+        let found = all(&table, &mut search);
+        let exe = table.descriptions().unwrap().get(pid(&lasting)).map(|(one, _)| one.exe.clone());
+        let expected = BTreeSet::from([pid(&lasting), pid(&late)]);
+        end(lasting);
+        end(late);
+        assert_eq!(found, expected);
+        assert!(exe.is_some_and(|exe| exe.starts_with('/')));
     }
 
     #[test]

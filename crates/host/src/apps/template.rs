@@ -38,7 +38,7 @@ struct Group {
 pub(super) struct Slot {
     template: Arc<Mutex<Template>>,
     index: usize,
-    /// What its search compares of what processes run, if anything.
+    /// Which parts of processes its search compares; `None` if it has no pattern.
     needed_description: Option<Detail>,
 }
 

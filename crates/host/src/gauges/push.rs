@@ -48,6 +48,7 @@ pub struct PushGauge {
     source: Box<dyn PushSource>,
     table: Table,
     notices: Notices,
+    /// Whether the last drain found that nothing had been pushed.
     is_silent: bool,
 }
 
@@ -121,23 +122,24 @@ impl PushGauge {
         let clock = Clock { now, deadline };
         let Self { source, table, notices, is_silent } = self;
         let mut ignored = Vec::new();
-        *is_silent = true;
+        let mut is_empty = true;
         let mut take = |client: ClientId, message: Message| {
-            *is_silent = false;
+            is_empty = false;
             let is_recent = table.take(client.number, message, clock)?;
             if !is_recent && table.is_first_ignored(client.number) {
                 ignored.push(client);
             }
             Ok(())
         };
-        source.drain(&mut take, &mut |text| notices.add(text));
+        let has_all = source.drain(&mut take, &mut |text| notices.add(text));
+        *is_silent = is_empty && has_all;
         for client in ignored {
             let what = "pushes windows that ended more than 10 s ago, which are ignored";
             notices.add(format!("{client} {what}"));
         }
     }
 
-    /// Whether nothing had been pushed at the last drain.
+    /// Whether the last drain found that nothing had been pushed.
     pub(crate) const fn is_silent(&self) -> bool {
         self.is_silent
     }

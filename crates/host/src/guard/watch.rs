@@ -20,8 +20,8 @@ const READY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a guard may take to end after a clean close.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
-/// Shortest time between two usual beats in a row: each one wakes the guard.
-const BEAT_MIN: Duration = Duration::from_millis(450);
+/// Shortest time between two usual beats in a row: each takes three system calls.
+const BEAT_MIN: Duration = Duration::from_millis(100);
 
 /// The command of a guard: a program and the arguments before the guard's own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl GuardHandle {
     }
 
     /// As [`GuardHandle::beat`] with usual patience, for a loop that waits: the call does nothing
-    /// if that was the last beat and was sent just now.
+    /// if the last beat was a usual one and is less than a tenth of a second old.
     ///
     /// # Errors
     /// As [`GuardHandle::beat`].

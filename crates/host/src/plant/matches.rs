@@ -56,7 +56,7 @@ impl Matches {
         (self.has_templates, self.reports) = (has_templates, reports);
     }
 
-    /// Whether the kernel reports what matches may come of.
+    /// Whether the kernel reports for templates what becomes of processes.
     pub(super) const fn is_reported(&self) -> bool {
         self.reports.is_some()
     }

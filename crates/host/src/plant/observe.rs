@@ -29,15 +29,17 @@ const NAP_MAX: Nanos = Nanos::from_millis(500);
 /// Shortest time between two drains of the push socket within an epoch, each of which wakes the
 /// front end: looks for apps are more frequent than naps.
 const DRAIN_MIN: Nanos = Nanos::from_millis(350);
-/// The same after a drain that found nothing: clients that begin to push may wait so long.
-const DRAIN_SILENT_MIN: Nanos = Nanos::from_secs(1);
+/// Shortest time between two drains within an epoch if the first one found that nothing had been
+/// pushed. An epoch of a second has no such drain before its end.
+const DRAIN_SILENT_MIN: Nanos = NAP_MAX;
 /// Shortest time between two looks for new processes, which cost most of an epoch where all
 /// have to be listed; new threads of known processes are found in every epoch.
 const LISTING_MIN: Nanos = Nanos::from_millis(250);
-/// The same at the end of a long epoch where the kernel reports what becomes of processes: that
-/// look is then in place of the next one within an epoch, which would be a wake-up of its own.
+/// Shortest time between two looks for new processes of which the later one is at the end of an
+/// epoch of at least [`REPORTED_EPOCH_MIN`], where the kernel reports what becomes of processes.
+/// The look at the end is then in place of the next one within an epoch, which would be a wake-up
+/// of its own.
 const REPORTED_MIN: Nanos = Nanos::from_millis(100);
-/// The shortest epoch that is long in this sense.
 const REPORTED_EPOCH_MIN: Nanos = Nanos::from_millis(500);
 /// Shortest time between two interruptions by news. The first one is taken in immediately; where
 /// workloads come and go all the time, each interruption costs as much as several of them.

@@ -15,6 +15,7 @@ use super::app::RunningApp;
 use super::{HostPlant, now};
 use crate::Roots;
 use crate::apps::{self, ProcessId};
+use crate::guard::Patience;
 use lull_control::AppId;
 use lull_measure::Nanos;
 use rustix::buffer::spare_capacity;
@@ -98,9 +99,13 @@ impl HostPlant {
         if !self.owners.take_in(&claims) {
             self.settle_owners();
         }
+        // Without a guard no thread is set; the wait, which beats too, reports that there is none.
+        let is_guarded = due.is_empty() || self.beat(Patience::Usual).is_ok();
         for index in &due {
             self.note_presence(*index, ended.contains(index));
-            self.set_new_threads(*index);
+            if is_guarded {
+                self.set_new_threads(*index);
+            }
         }
         let arrived = due.iter().zip(before).filter_map(|(at, was)| {
             let app = &self.apps[*at];

@@ -15,12 +15,13 @@ pub(super) const CLIENTS_MAX: usize = 256;
 /// A source of push messages.
 pub trait PushSource: Debug + Send {
     /// Calls `take` with every message that has arrived, without waiting, and `notice` with
-    /// what went wrong. A client whose message `take` refuses is disconnected.
+    /// what went wrong. A client whose message `take` refuses is disconnected. Returns `false` if
+    /// messages that have arrived may have been left out.
     fn drain(
         &mut self,
         take: &mut dyn FnMut(ClientId, Message) -> Result<(), String>,
         notice: &mut dyn FnMut(String),
-    );
+    ) -> bool;
 
     /// The path of the socket.
     fn path(&self) -> &Path;
@@ -102,8 +103,9 @@ impl PushSource for OwnIntake {
         &mut self,
         take: &mut dyn FnMut(ClientId, Message) -> Result<(), String>,
         notice: &mut dyn FnMut(String),
-    ) {
+    ) -> bool {
         self.intake.drain(take, notice);
+        true
     }
 
     fn path(&self) -> &Path {
