@@ -7,9 +7,7 @@ use lull_control::{ApplyOutcome, Plant, PlantError, Scheduling, Setting};
 use lull_host::gauges::app_time::AppTime;
 use lull_host::gauges::energy::Rapl;
 use lull_host::gauges::pressure::Pressure;
-use lull_host::guard::{
-    self, GuardCommand, GuardState, LedgerError, Original, Patience, restore_stale,
-};
+use lull_host::guard::{GuardState, LedgerError, Original, Patience, restore_stale};
 use lull_host::{LiveThread, Roots};
 use lull_measure::Nanos;
 use lull_measure::catalogue::{CPU, RUN_QUEUE_WAIT};
@@ -44,9 +42,7 @@ fn without_a_guard_no_knob_is_written_and_no_epoch_begins() {
     let mut scene = Scene::new(&app);
     let place = tempfile::tempdir().unwrap();
     let script = format!("cd '{}' && mkdir once && echo armed", place.path().display());
-    let command =
-        GuardCommand { program: "/bin/sh".into(), args: vec!["-c".into(), script.into()] };
-    let guard = guard::spawn(command, scene.plant.ledger_mut()).unwrap();
+    let guard = scene.guard(&script);
     scene.plant.set_guard(guard.clone());
     while guard.beat(Patience::Usual).is_ok() {
         std::thread::sleep(Duration::from_millis(2));
@@ -66,10 +62,7 @@ fn of_many_beats_in_a_wait_few_are_sent_and_a_lost_guard_is_replaced() {
     let mut scene = Scene::new(&app);
     let place = tempfile::tempdir().unwrap();
     let beats = place.path().join("beats");
-    let script = format!("echo armed; exec cat >> '{}'", beats.display());
-    let command =
-        GuardCommand { program: "/bin/sh".into(), args: vec!["-c".into(), script.into()] };
-    let mut guard = guard::spawn(command, scene.plant.ledger_mut()).unwrap();
+    let mut guard = scene.noting_guard(&beats);
     let begun = Instant::now();
     for _ in 0..3 {
         guard.beat(Patience::Long).unwrap();

@@ -5,7 +5,7 @@ use lull_control::{AppId, AppSpec, CoreId, CoreSet, Outcome, Plant, Setting};
 use lull_host::apps::{AppHandle, Target};
 use lull_host::gauges::energy::PowerModel;
 use lull_host::gauges::push::PushGauge;
-use lull_host::guard::{Ledger, StateDir};
+use lull_host::guard::{self, GuardCommand, GuardHandle, Ledger, StateDir};
 use lull_host::oncall::{Rules, Watch};
 use lull_host::sys::sched::affinity_of;
 use lull_host::{HostApp, HostConfig, HostPlant, LatencyFrom, ProgressFrom, Roots, Stop};
@@ -110,6 +110,18 @@ impl Scene {
 
     pub(crate) fn socket(&self) -> PathBuf {
         self.dir.path().join("push")
+    }
+
+    /// Starts a guard that is this script for the shell.
+    pub(crate) fn guard(&mut self, script: &str) -> GuardHandle {
+        let args = vec!["-c".into(), script.into()];
+        let command = GuardCommand { program: "/bin/sh".into(), args };
+        guard::spawn(command, self.plant.ledger_mut()).unwrap()
+    }
+
+    /// Starts a guard that appends its beats to a file and does nothing else.
+    pub(crate) fn noting_guard(&mut self, beats: &Path) -> GuardHandle {
+        self.guard(&format!("echo armed; exec cat >> '{}'", beats.display()))
     }
 
     pub(crate) fn set(&mut self, setting: Setting) -> Outcome {
