@@ -6,7 +6,7 @@
 //! epoch. The cgroup is that of the app's first process, and is looked up again in every epoch,
 //! since systemd moves processes; both files stay open, as there may be hundreds of apps. It is
 //! looked up again after some seconds only if the app has its processes by their cgroup, and if it
-//! has no pressure of its own, as the one at the top. Other processes in the same cgroup
+//! is the one at the top, which has no pressure of its own. Other processes in the same cgroup
 //! count too. Nothing is read while no task of the cgroup has run: a task begins to wait for memory
 //! only when it runs, and one that waits on was seen waiting in the epoch before.
 //!
@@ -29,11 +29,8 @@ const FIRST_LINE: usize = 80;
 /// Bytes of a list of cgroups that are read: it has a path for each hierarchy.
 const LIST_MAX: usize = 8 << 10;
 
-/// Time after which the cgroup of an app that is found by its cgroup is looked up again.
+/// Time after which a cgroup that hardly changes is looked up again.
 const LOOK_UP_AGAIN: Nanos = Nanos::from_secs(5);
-/// Longest time after which a cgroup without pressure of its own is looked up again. The time is as
-/// long as that was so, but at least [`LOOK_UP_AGAIN`].
-const LOOK_UP_AGAIN_MAX: Nanos = Nanos::from_secs(20);
 
 /// The weight of an epoch among others: it counts as one look each so often.
 const LOOK: Nanos = Nanos::from_millis(10);
@@ -61,9 +58,6 @@ struct Found {
     pid: i32,
     /// `memory.pressure`, or why there is none.
     pressure: Gauge<HotFile>,
-    /// The time since which look-ups of this process have this outcome, if that is an error, by
-    /// `CLOCK_MONOTONIC`.
-    since: Nanos,
     /// When it is looked up again, by `CLOCK_MONOTONIC`; zero for the next epoch.
     until: Nanos,
 }
@@ -118,15 +112,10 @@ impl MemoryPressure {
         let now = crate::monotonic();
         let mut found = match self.found.take() {
             Some(found) if found.pid == first.pid && now < found.until => found,
-            before => self.look_up(first.pid, before, now),
+            before => self.look_up(first.pid, before),
         };
-        if found.until == Nanos::ZERO {
-            let pause = match &found.pressure {
-                Err(_) => now.saturating_sub(found.since).clamp(LOOK_UP_AGAIN, LOOK_UP_AGAIN_MAX),
-                Ok(_) if epoch.is_by_cgroup => LOOK_UP_AGAIN,
-                Ok(_) => Nanos::ZERO,
-            };
-            found.until = now.saturating_add(pause);
+        if found.until == Nanos::ZERO && (epoch.is_by_cgroup || found.pressure.is_err()) {
+            found.until = now.saturating_add(LOOK_UP_AGAIN);
         }
         let total_us = match &mut found.pressure {
             // A file that cannot be read is looked up again in the next epoch.
@@ -142,13 +131,8 @@ impl MemoryPressure {
     }
 
     /// Looks up the cgroup of a process. The totals of two cgroups cannot be compared.
-    fn look_up(&mut self, pid: i32, before: Option<Found>, now: Nanos) -> Found {
-        let (kept, former) = match before {
-            Some(Found { pid: same, pressure: Err(why), since, .. }) if same == pid => {
-                (None, Some((why, since)))
-            }
-            before => (before.and_then(|before| before.pressure.ok()), None),
-        };
+    fn look_up(&mut self, pid: i32, before: Option<Found>) -> Found {
+        let kept = before.and_then(|before| before.pressure.ok());
         let path = self.path_of(pid).and_then(|path| Ok(self.mount.clone()?.join(path)));
         let path = path.map(|path| path.join("memory.pressure"));
         let kept = kept.filter(|kept| path.as_ref().is_ok_and(|path| path == kept.path()));
@@ -156,9 +140,7 @@ impl MemoryPressure {
             self.last_us = None;
         }
         let pressure = path.map(|path| kept.unwrap_or_else(|| HotFile::new(path)));
-        let is_same = |(why, _): &(Missing, Nanos)| pressure.as_ref().err() == Some(why);
-        let since = former.filter(is_same).map_or(now, |(_, since)| since);
-        Found { pid, pressure, since, until: Nanos::ZERO }
+        Found { pid, pressure, until: Nanos::ZERO }
     }
 
     /// The path of a process's cgroup, or why it has no pressure of its own.
@@ -304,22 +286,6 @@ mod tests {
         let until = |gauge: &mut MemoryPressure, time| gauge.found.as_mut().unwrap().until = time;
         until(&mut gauge, Nanos::MAX);
         assert!(reason(&mut gauge, &THREADS).contains("top cgroup"));
-        tree.write("proc/7/cgroup", "0::/\n");
-        let pause = |gauge: &mut MemoryPressure, known: Nanos| {
-            let found = gauge.found.as_mut().unwrap();
-            found.since = crate::monotonic().saturating_sub(known);
-            found.until = Nanos::ZERO;
-            reason(gauge, &THREADS);
-            gauge.found.as_ref().unwrap().until.saturating_sub(crate::monotonic())
-        };
-        let mut is_about = |known_s, expected_s| {
-            let found = pause(&mut gauge, Nanos::from_secs(known_s));
-            found <= Nanos::from_secs(expected_s) && found > Nanos::from_secs(expected_s - 2)
-        };
-        assert!(is_about(1, 5) && is_about(10, 10) && is_about(3600, 20));
-        gauge.found.as_mut().unwrap().pressure = Err(Missing::because("another reason"));
-        assert!(pause(&mut gauge, Nanos::from_secs(3600)) <= Nanos::from_secs(5));
-        tree.write("proc/7/cgroup", "0::/web\n");
         let other = [LiveThread { pid: 9, tid: 9, start_ticks: 1 }];
         assert!(reason(&mut gauge, &other).contains("first reading"));
         until(&mut gauge, Nanos::ZERO);
