@@ -101,11 +101,14 @@ impl Descriptions {
     /// Has more of each process read from the next refresh on, which reads all of them. What that
     /// changes is news for every search.
     pub(super) fn raise(&mut self, detail: Detail) {
-        if self.detail < detail {
-            self.detail = detail;
-            self.read_all = Nanos::ZERO;
-            self.of.values_mut().for_each(|known| known.cpu_time = None);
-        }
+        self.detail = detail;
+        self.read_all = Nanos::ZERO;
+        self.of.values_mut().for_each(|known| known.cpu_time = None);
+    }
+
+    /// The parts that are read.
+    pub(super) const fn detail(&self) -> Detail {
+        self.detail
     }
 
     /// Updates the descriptions to a listing of all processes.

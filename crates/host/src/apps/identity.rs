@@ -91,6 +91,17 @@ impl Facts {
         Self::read(&roots.proc.join(format!("{pid}/stat")))
     }
 
+    /// Facts about a process; `None` if it is gone, which costs no look-up of a path.
+    ///
+    /// # Errors
+    /// If `proc` cannot be read, as without a free descriptor.
+    pub(super) fn find(roots: &Roots, pid: i32) -> io::Result<Option<Self>> {
+        if is_gone(roots, pid) {
+            return Ok(None);
+        }
+        unless_gone(Self::of_process(roots, pid))
+    }
+
     /// Facts about a thread.
     ///
     /// # Errors
@@ -182,10 +193,7 @@ impl ProcessId {
     /// # Errors
     /// If `proc` cannot be read, as without a free descriptor.
     pub(crate) fn look(&self, roots: &Roots) -> io::Result<Option<Facts>> {
-        if is_gone(roots, self.pid) {
-            return Ok(None);
-        }
-        let facts = unless_gone(Facts::of_process(roots, self.pid))?;
+        let facts = Facts::find(roots, self.pid)?;
         Ok(facts.filter(|facts| facts.start_ticks == self.start_ticks && !facts.is_ended()))
     }
 
@@ -220,7 +228,7 @@ pub(super) fn cpu_time_of(roots: &Roots, pid: i32) -> Option<Nanos> {
 
 /// Whether no process has this number, by one call that reads no file; `false` where `proc` is
 /// somewhere else than the kernel's own, so that its numbers may be other ones.
-pub(super) fn is_gone(roots: &Roots, pid: i32) -> bool {
+fn is_gone(roots: &Roots, pid: i32) -> bool {
     roots.is_own_proc()
         && Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) == Err(Errno::SRCH))
 }

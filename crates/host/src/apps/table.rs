@@ -18,7 +18,7 @@
 
 use super::described::{Descriptions, Detail};
 use super::forks::Forks;
-use super::identity::{Facts, is_gone, numbers};
+use super::identity::{Facts, numbers};
 use crate::Roots;
 use crate::clock::read as now;
 use crate::files::unless_gone;
@@ -203,11 +203,7 @@ impl ProcessTable {
     /// keeps what the process was when it was first seen. One that cannot be read stays, and the
     /// next look reads it again.
     fn read_again(&mut self, pid: i32) -> Option<Facts> {
-        // Most of the known ones that are reported have ended.
-        let has_ended = self.known.contains_key(&pid) && is_gone(&self.roots, pid);
-        let found =
-            if has_ended { Ok(None) } else { unless_gone(Facts::of_process(&self.roots, pid)) };
-        let facts = match found {
+        let facts = match Facts::find(&self.roots, pid) {
             Ok(Some(facts)) => facts,
             Ok(None) => {
                 self.known.remove(&pid);
@@ -240,6 +236,7 @@ impl ProcessTable {
     /// Reads from now on what processes run, for an agent with this number.
     pub(super) fn describe(&mut self, own: i32, detail: Detail) {
         match &mut self.described {
+            Some(described) if described.detail() >= detail => return,
             Some(described) => described.raise(detail),
             None => self.described = Some(Descriptions::new(own, detail)),
         }
