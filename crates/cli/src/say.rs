@@ -52,18 +52,20 @@ fn note_refusal(write: impl FnOnce() -> io::Result<()>) {
 /// Writes one line to standard error. Errors are ignored: `eprintln!` would panic on a closed
 /// terminal before the knobs are restored.
 pub(crate) fn line(text: impl Display) {
-    // One piece, since standard error has no buffer: parts would be written one by one.
-    let line = format!("{}\n", visible(&text.to_string()));
-    let _ = io::stderr().write_all(line.as_bytes());
+    lines(&[text.to_string()]);
 }
 
-/// Writes lines to standard error in few pieces. A pipe takes each whole, so that no line is cut by
-/// one of another process.
+/// Writes lines to standard error in few pieces, as `line` does one. A pipe takes each piece whole,
+/// so that no line is cut by one of another process.
 pub(crate) fn lines(texts: &[String]) {
-    pieces(texts).iter().for_each(line);
+    for piece in pieces(texts) {
+        // In one call, since standard error has no buffer: parts would be written one by one.
+        let _ = io::stderr().write_all(format!("{piece}\n").as_bytes());
+    }
 }
 
-/// Joins lines to pieces that a pipe takes whole, but for single lines that are longer than that.
+/// Escapes lines and joins them to pieces that a pipe takes whole, but for single lines that are
+/// longer than that.
 fn pieces(texts: &[String]) -> Vec<String> {
     let mut pieces: Vec<String> = Vec::new();
     for text in texts {
