@@ -302,10 +302,11 @@ mod tests {
         Command::new("sleep").arg("60").spawn().unwrap()
     }
 
-    /// A process that runs its program, so that only its end is still reported.
-    fn settled() -> Child {
+    /// A `cat` that runs already: its arguments are readable, and only its end is still reported.
+    fn settled(args: &[&str]) -> Child {
         let mut command = Command::new("cat");
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         child.stdin.as_mut().unwrap().write_all(b"a").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         child
@@ -445,7 +446,7 @@ mod tests {
             return lull_testing::skip("the kernel does not report forks here");
         }
         let mut table = ProcessTable::new(&Roots::default()).unwrap().following(forks.clone());
-        let mut child = settled();
+        let mut child = settled(&[]);
         let pid = child.id().cast_signed();
         table.refresh_changed().unwrap();
         table.refresh_changed().unwrap();
@@ -472,7 +473,7 @@ mod tests {
     #[test]
     fn a_process_from_between_a_listing_and_the_subscription_is_found() {
         let unreported = ProcessTable::new(&Roots::default()).unwrap();
-        let mut child = settled();
+        let mut child = settled(&[]);
         let pid = child.id().cast_signed();
         let forks = Forks::default();
         forks.subscribe();
@@ -486,7 +487,7 @@ mod tests {
 
     #[test]
     fn a_search_misses_nothing_when_programs_are_read_too() {
-        let start = || Command::new("sleep").arg("3078").spawn().unwrap();
+        let start = || settled(&["-uuu"]);
         let end = |mut child: Child| {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -494,7 +495,7 @@ mod tests {
         let (early, lasting) = (start(), start());
         let mut table = ProcessTable::new(&Roots::default()).unwrap();
         table.describe(i32::MAX, Detail::Args);
-        let pattern = ProcessPattern { args: Some("sleep 3078".to_owned()), ..Default::default() };
+        let pattern = ProcessPattern { args: Some("cat -uuu".to_owned()), ..Default::default() };
         let mut search = PatternSearch::new(&pattern).unwrap();
         let pid = |child: &Child| child.id().cast_signed();
         let all = |table: &ProcessTable, search: &mut PatternSearch| {
