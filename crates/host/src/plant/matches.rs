@@ -2,7 +2,9 @@
 //!
 //! Some app of a template is nearly always free, so that looking for it every `LOOK` would cost as
 //! much as an epoch each time. Where the kernel reports what becomes of processes, they are looked
-//! for when it has reported something; elsewhere for [`RETURN_WITHIN`] after a match has ended.
+//! for when it has reported something: immediately if the last search is [`MATCH_LOOK`] ago, else
+//! that long after the report, so that one search finds all that changes meanwhile. Elsewhere they
+//! are looked for during [`RETURN_WITHIN`] after a match has ended.
 
 use super::app::RunningApp;
 use super::presence::{Arrival, LOOK};
@@ -13,7 +15,7 @@ use lull_measure::Nanos;
 use rustix::time::ClockId;
 use std::os::fd::OwnedFd;
 
-/// Shortest time between two searches for matches that reports of the kernel cause.
+/// Longest time from a report of the kernel to the search for matches that it causes.
 const MATCH_LOOK: Nanos = Nanos::from_millis(200);
 /// How long a match that has ended is searched within epochs where processes are not reported, and
 /// each search has to list them all.
@@ -35,6 +37,8 @@ pub(super) struct Matches {
     looked: Nanos,
     /// The listing of processes in which they were.
     listing: u64,
+    /// When matches are searched next because of what was reported since; `None` if nothing was.
+    due: Option<Nanos>,
     /// When a match was last seen to have ended.
     ended: Option<Nanos>,
     /// When the epochs that arrivals have ended early would be over at one a `CUT_INTERVAL`.
@@ -47,7 +51,7 @@ impl Matches {
         let has_templates = apps.iter().any(|app| app.handle.is_of_template());
         let reports = has_templates.then(|| forks.wakes()).flatten();
         let (looked, ended, cut_until) = (Nanos::ZERO, None, Nanos::ZERO);
-        Self { has_templates, reports, looked, listing: 0, ended, cut_until }
+        Self { has_templates, reports, looked, listing: 0, due: None, ended, cut_until }
     }
 
     /// Continues with these apps: some were added or removed.
@@ -65,6 +69,14 @@ impl Matches {
     pub(super) const fn note_look(&mut self, time: Nanos, listing: u64) {
         self.looked = time;
         self.listing = listing;
+        self.due = None;
+    }
+
+    /// Notes that the kernel has reported something that no search has taken in.
+    fn note_report(&mut self, time: Nanos) {
+        let is_recent = time < self.looked.saturating_add(MATCH_LOOK);
+        let due = if is_recent { time.saturating_add(MATCH_LOOK) } else { time };
+        self.due.get_or_insert(due);
     }
 
     /// Whether a match that has ended may be back.
@@ -100,24 +112,30 @@ impl HostPlant {
             let awaits = matches.awaits_return(time);
             return (None, if awaits { LOOK } else { Nanos::MAX });
         };
-        match matches.looked.saturating_add(MATCH_LOOK).saturating_sub(time) {
-            Nanos::ZERO if self.has_unseen_changes() => (None, Nanos::ZERO),
-            Nanos::ZERO => (Some(reports), Nanos::MAX),
-            // Reports until then do not wake the plant.
-            left => (None, left),
+        match matches.due {
+            Some(due) => (None, due.saturating_sub(time)),
+            None if self.has_unseen_changes() => (None, Nanos::ZERO),
+            None => (Some(reports), Nanos::MAX),
         }
     }
 
-    /// Whether templates may find something else than at the last look, which was long enough ago.
+    /// Notes whether the kernel has reported something since the last search for matches.
+    pub(super) fn note_reports(&mut self, time: Nanos) {
+        let Matches { reports, due, .. } = &self.matches;
+        let Some(reports) = reports.as_ref().filter(|_| due.is_none()) else { return };
+        if apps::has_ended(reports) || self.has_unseen_changes() {
+            self.matches.note_report(time);
+        }
+    }
+
+    /// Whether templates may find something else than at the last look, and are to be looked for.
     pub(super) fn may_find_matches(&self, time: Nanos) -> bool {
-        let Matches { reports, looked, .. } = &self.matches;
-        let least = if reports.is_some() { MATCH_LOOK } else { LOOK };
-        let is_due = self.matches.has_templates && time >= looked.saturating_add(least);
-        is_due
-            && match reports {
-                Some(reports) => apps::has_ended(reports) || self.has_unseen_changes(),
-                None => self.matches.awaits_return(time),
-            }
+        let Matches { has_templates, reports, looked, due, .. } = &self.matches;
+        match reports {
+            _ if !has_templates => false,
+            Some(_) => due.is_some_and(|due| time >= due),
+            None => time >= looked.saturating_add(LOOK) && self.matches.awaits_return(time),
+        }
     }
 
     /// Whether reports were read, or processes listed, since the last search for matches: a write
@@ -142,6 +160,26 @@ impl HostPlant {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_search_follows_many_reports_and_none_waits_longer_than_one_interval() {
+        let mut matches = Matches::new(&[], &Forks::default());
+        matches.note_look(Nanos::from_secs(1), 1);
+        let (mut searches, mut waited) = (0, Vec::new());
+        for millis in 1_300..11_300 {
+            let time = Nanos::from_millis(millis);
+            if millis % 100 == 0 {
+                matches.note_report(time);
+                waited.push(time);
+            }
+            if matches.due.is_some_and(|due| time >= due) {
+                assert!(waited.drain(..).all(|since| time.saturating_sub(since) <= MATCH_LOOK));
+                matches.note_look(time, millis);
+                searches += 1;
+            }
+        }
+        assert_eq!(searches, 34, "the first one immediately, then one in 300 ms");
+    }
 
     #[test]
     fn matches_that_come_and_go_all_the_time_rarely_end_an_epoch_early() {

@@ -146,6 +146,7 @@ impl HostPlant {
 
     /// Looks for apps if that is due, and ends the epoch early if one has arrived.
     fn look_if_due(&mut self, wait: &mut EpochWait, time: Nanos) {
+        self.note_reports(time);
         let is_due = time >= wait.looked.saturating_add(LOOK);
         let has_news = || self.has_registration_news() || self.may_find_matches(time);
         if !is_due && !has_news() && !self.has_ended_leader() {
