@@ -39,7 +39,7 @@ pub use pattern::ProcessPattern;
 pub(crate) use pattern::UserGlob;
 pub use ready::{Endpoint, Ready};
 pub use search::{PROCESSES_MAX, SearchError};
-pub(crate) use signal::{handle, has_ended, signal};
+pub(crate) use signal::{handle, handle_of_reported, has_ended, signal};
 pub use slot::ProcessSlots;
 pub use table::ProcessTable;
 pub use terminate::{Ended, GRACE, MARK_VARIABLE};

@@ -20,6 +20,17 @@ pub(crate) fn handle(roots: &Roots, process: ProcessId) -> io::Result<OwnedFd> {
     Ok(handle)
 }
 
+/// The same for a process of a table that follows the kernel's reports: if its number has another
+/// owner by now, that is reported, too, and the next look finds it. For what waits for its end.
+///
+/// # Errors
+/// As [`handle`]; `ESRCH` also if all its threads have ended.
+pub(crate) fn handle_of_reported(process: ProcessId) -> io::Result<OwnedFd> {
+    let pid = Pid::from_raw(process.pid).ok_or(Errno::SRCH)?;
+    let handle = pidfd_open(pid, PidfdFlags::empty())?;
+    if has_ended(&handle) { Err(Errno::SRCH.into()) } else { Ok(handle) }
+}
+
 /// Sends a signal to a process.
 ///
 /// # Errors

@@ -22,6 +22,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::time::ClockId;
 use std::collections::BTreeSet;
+use std::io;
 use std::os::fd::OwnedFd;
 
 /// The interval at which absent apps are searched.
@@ -141,7 +142,12 @@ impl HostPlant {
         }
         app.presence.leader = None;
         let was_present = app.presence.is_present;
-        let oldest = oldest_running(app.handle.processes(), &self.roots);
+        let roots = &self.roots;
+        let open = |process| match is_awaited {
+            true => apps::handle(roots, process),
+            false => apps::handle_of_reported(process),
+        };
+        let oldest = oldest_running(app.handle.processes(), roots, open);
         app.presence.is_present = oldest.is_some() || app.handle.is_running(&self.roots);
         if app.presence.is_present {
             let opened = oldest.and_then(|(one, handle)| Some((one, handle?)));
@@ -205,10 +211,11 @@ impl HostPlant {
 fn oldest_running(
     processes: impl Iterator<Item = ProcessId>,
     roots: &Roots,
+    open: impl Fn(ProcessId) -> io::Result<OwnedFd>,
 ) -> Option<(ProcessId, Option<OwnedFd>)> {
     let mut processes: Vec<ProcessId> = processes.collect();
     processes.sort_unstable_by_key(|process| (process.start_ticks, process.pid));
-    processes.into_iter().find_map(|one| match apps::handle(roots, one) {
+    processes.into_iter().find_map(|one| match open(one) {
         Ok(handle) => Some((one, Some(handle))),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => None,
         Err(_) => one.facts(roots).map(|_| (one, None)),
