@@ -178,10 +178,23 @@ impl Guard {
     /// A stopped guard does not notice the death of its agent. It is killed and not continued,
     /// because a new one is ready for certain.
     fn status(&mut self) -> io::Result<Option<ExitStatus>> {
+        if !has_changed(&self.child)? {
+            return Ok(None);
+        }
         let Some(stopped) = stop_of(&self.child)? else { return self.child.try_wait() };
         self.child.kill()?;
         self.child.wait()?;
         Ok(Some(stopped))
+    }
+}
+
+/// Whether a child is stopped or has ended, which is still to be waited for or was waited for.
+fn has_changed(child: &Child) -> io::Result<bool> {
+    let any = WaitIdOptions::STOPPED | WaitIdOptions::EXITED;
+    let options = any | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    match waitid(WaitId::Pid(Pid::from_child(child)), options) {
+        Err(Errno::CHILD) => Ok(true),
+        found => Ok(found?.is_some()),
     }
 }
 
