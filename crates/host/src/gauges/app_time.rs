@@ -244,8 +244,11 @@ impl AppTime {
         let entry = self.threads.entry((live.tid, live.start_ticks));
         let thread = entry.or_insert_with(|| {
             is_new = true;
-            let path = thread_dir(&self.roots, live).join("schedstat");
-            Thread { file: HotFile::new(path), last: Counts::default(), round: 0 }
+            Thread {
+                file: HotFile::new(schedstat_of(&self.roots, live)),
+                last: Counts::default(),
+                round: 0,
+            }
         });
         match read_schedstat(&mut thread.file) {
             Ok(now) => {
@@ -326,8 +329,14 @@ impl Stat {
     }
 }
 
-fn thread_dir(roots: &Roots, thread: &LiveThread) -> PathBuf {
-    roots.proc.join(format!("{}/task/{}", thread.pid, thread.tid))
+/// The statistics of a thread. Those of a process are those of its main thread, by a shorter path:
+/// the kernel makes two directories less for a new process.
+fn schedstat_of(roots: &Roots, thread: &LiveThread) -> PathBuf {
+    let LiveThread { pid, tid, .. } = thread;
+    match pid == tid && roots.is_own_proc() {
+        true => roots.proc.join(format!("{pid}/schedstat")),
+        false => roots.proc.join(format!("{pid}/task/{tid}/schedstat")),
+    }
 }
 
 /// `schedstat` holds: time on a CPU, time waiting for one, times switched to.
