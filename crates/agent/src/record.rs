@@ -26,7 +26,7 @@ use lull_host::own_directory::OwnDirectory;
 use lull_measure::catalogue::{ALL, Metric, POWER, PROGRESS, Sample, Scope};
 use lull_measure::{Nanos, SharedText};
 use ring::Ring;
-use rusqlite::{Connection, params, params_from_iter};
+use rusqlite::{Connection, params};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
@@ -273,11 +273,20 @@ fn write_samples(
     }
     let mut insert = database.prepare_cached(&schema::insert_of(scope))?;
     for (label, values) in rows {
-        let number = rusqlite::types::Value::from(number);
-        let text = |(_, value): (_, &str)| rusqlite::types::Value::from(value.to_owned());
-        let labels = scope.labels(label).map(text);
-        let values = values.into_iter().map(rusqlite::types::Value::from);
-        insert.execute(params_from_iter([number].into_iter().chain(labels).chain(values)))?;
+        // Most values of an idle app are missing: what is not bound is NULL.
+        insert.clear_bindings();
+        insert.raw_bind_parameter(1, number)?;
+        let mut column = 2;
+        for (_, text) in scope.labels(label) {
+            insert.raw_bind_parameter(column, text)?;
+            column += 1;
+        }
+        for (at, value) in values.into_iter().enumerate() {
+            if let Some(value) = value {
+                insert.raw_bind_parameter(column + at, value)?;
+            }
+        }
+        insert.raw_execute()?;
     }
     Ok(())
 }

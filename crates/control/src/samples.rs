@@ -11,6 +11,9 @@ use lull_measure::catalogue::{self as metrics, Metric, Sample};
 use lull_measure::{Gauge, Joules, Missing, Nanos, Percentile, SharedText};
 use std::collections::BTreeMap;
 
+/// The samples of an app for which room is made at once; most apps have fewer.
+const SAMPLES_OF_APP: usize = 32;
+
 /// Every metric of one epoch, in the order of the catalogue's scopes.
 pub fn samples(
     apps: &[AppSpec],
@@ -18,7 +21,7 @@ pub fn samples(
     seen: &Observation,
     assessment: &Assessment,
 ) -> Vec<Sample> {
-    let mut all = Vec::new();
+    let mut all = Vec::with_capacity(SAMPLES_OF_APP * apps.len());
     let epoch = seen.epoch;
     let each = numbered(apps).zip(&seen.apps).zip(&assessment.apps);
     for (((id, spec), seen), stand) in each.filter(|(((_, spec), _), _)| !spec.is_removed()) {

@@ -113,16 +113,18 @@ impl Windows {
     }
 
     fn silence(&self, deadline: Nanos) -> Missing {
-        Missing::because(match self.heard {
-            Some(heard) if heard > deadline => {
-                "nothing was pushed for this epoch, and something for the next one".to_owned()
-            }
+        match self.heard {
+            Some(heard) if heard > deadline => Missing::because(
+                "nothing was pushed for this epoch, and something for the next one",
+            ),
             Some(heard) => {
-                let silent = deadline - heard;
-                format!("no push for {:.1} s: is the client still running?", silent.as_secs_f64())
+                let silent = (deadline - heard).as_secs_f64();
+                Missing::because(format!("no push for {silent:.1} s: is the client still running?"))
             }
-            None => "nothing was pushed yet: does a client push to the agent's socket?".to_owned(),
-        })
+            None => Missing::because(
+                "nothing was pushed yet: does a client push to the agent's socket?",
+            ),
+        }
     }
 }
 
