@@ -272,18 +272,17 @@ fn write_samples(
         }
     }
     let mut insert = database.prepare_cached(&schema::insert_of(scope))?;
+    let first = 2 + scope.label_names().len();
     for (label, values) in rows {
         // Most values of an idle app are missing: what is not bound is NULL.
         insert.clear_bindings();
         insert.raw_bind_parameter(1, number)?;
-        let mut column = 2;
-        for (_, text) in scope.labels(label) {
-            insert.raw_bind_parameter(column, text)?;
-            column += 1;
+        for (at, (_, text)) in scope.labels(label).enumerate() {
+            insert.raw_bind_parameter(2 + at, text)?;
         }
         for (at, value) in values.into_iter().enumerate() {
             if let Some(value) = value {
-                insert.raw_bind_parameter(column + at, value)?;
+                insert.raw_bind_parameter(first + at, value)?;
             }
         }
         insert.raw_execute()?;

@@ -105,8 +105,8 @@ pub(super) fn create(file: &Path, head: &Head<'_>) -> rusqlite::Result<Connectio
     database.pragma_update(None, "synchronous", "NORMAL")?;
     // The agent's memory is bounded; 256 KiB of pages are plenty for appending.
     database.pragma_update(None, "cache_size", -256)?;
-    // The write-ahead log stays below five megabytes. Each checkpoint waits for the disk twice, and
-    // writes a page once that several epochs have changed.
+    // The write-ahead log has about four megabytes, more after a large transaction. Each checkpoint
+    // waits for the disk twice, and writes a page once that several epochs have changed.
     database.pragma_update(None, "wal_autocheckpoint", 1000)?;
     let transaction = database.unchecked_transaction()?;
     transaction.execute_batch(FIXED_TABLES)?;
