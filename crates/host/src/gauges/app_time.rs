@@ -7,7 +7,7 @@
 //!   shows in its parent's `cutime` (proc_pid_stat(5)); what was already
 //!   counted of a reaped child is taken off.
 //! - Wait and switches are sums over threads of
-//!   `/proc/PID/task/TID/schedstat`. A new thread counts from its birth. What
+//!   `/proc/PID/task/TID/schedstat`, of a main thread `/proc/PID/schedstat`. A new thread counts from its birth. What
 //!   a thread did between the last reading and its exit is lost: the kernel
 //!   keeps it nowhere.
 //!
@@ -329,8 +329,7 @@ impl Stat {
     }
 }
 
-/// The statistics of a thread. Those of a process are those of its main thread, by a shorter path:
-/// the kernel makes two directories less for a new process.
+/// The statistics of a thread. Those of a process are those of its main thread, by a shorter path.
 fn schedstat_of(roots: &Roots, thread: &LiveThread) -> PathBuf {
     let LiveThread { pid, tid, .. } = thread;
     match pid == tid && roots.is_own_proc() {

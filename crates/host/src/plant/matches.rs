@@ -45,6 +45,15 @@ pub(super) struct Matches {
     cut_until: Nanos,
 }
 
+/// When something was reported that no search has taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Made {
+    /// At any time since the last search: the plant did not wait for it.
+    SinceSearch,
+    /// It has ended a wait.
+    Now,
+}
+
 impl Matches {
     /// Creates the matches of a plant with these apps.
     pub(super) fn new(apps: &[RunningApp], forks: &Forks) -> Self {
@@ -72,10 +81,14 @@ impl Matches {
         self.due = None;
     }
 
-    /// Notes that the kernel has reported something that no search has taken in.
-    fn note_report(&mut self, time: Nanos) {
-        let is_recent = time < self.looked.saturating_add(MATCH_LOOK);
-        let due = if is_recent { time.saturating_add(MATCH_LOOK) } else { time };
+    /// Notes that the kernel has reported something that no search has taken in: between the last
+    /// search and now, or just now.
+    fn note_report(&mut self, time: Nanos, made: Made) {
+        let earliest = self.looked.saturating_add(MATCH_LOOK);
+        let due = match made {
+            Made::Now if time < earliest => time.saturating_add(MATCH_LOOK),
+            Made::Now | Made::SinceSearch => earliest.max(time),
+        };
         self.due.get_or_insert(due);
     }
 
@@ -120,11 +133,11 @@ impl HostPlant {
     }
 
     /// Notes whether the kernel has reported something since the last search for matches.
-    pub(super) fn note_reports(&mut self, time: Nanos) {
+    pub(super) fn note_reports(&mut self, time: Nanos, made: Made) {
         let Matches { reports, due, .. } = &self.matches;
         let Some(reports) = reports.as_ref().filter(|_| due.is_none()) else { return };
         if apps::has_ended(reports) || self.has_unseen_changes() {
-            self.matches.note_report(time);
+            self.matches.note_report(time, made);
         }
     }
 
@@ -169,7 +182,7 @@ mod tests {
         for millis in 1_300..11_300 {
             let time = Nanos::from_millis(millis);
             if millis % 100 == 0 {
-                matches.note_report(time);
+                matches.note_report(time, Made::Now);
                 waited.push(time);
             }
             if matches.due.is_some_and(|due| time >= due) {
@@ -179,6 +192,19 @@ mod tests {
             }
         }
         assert_eq!(searches, 34, "the first one immediately, then one in 300 ms");
+    }
+
+    #[test]
+    fn reports_from_before_a_wait_are_searched_for_as_if_they_followed_the_last_search() {
+        let mut matches = Matches::new(&[], &Forks::default());
+        let (looked, late) = (Nanos::from_millis(1_000), Nanos::from_millis(1_030));
+        for (noted, due) in
+            [(late, looked.saturating_add(MATCH_LOOK)), (looked + looked, looked + looked)]
+        {
+            matches.note_look(looked, 1);
+            matches.note_report(noted, Made::SinceSearch);
+            assert_eq!(matches.due, Some(due));
+        }
     }
 
     #[test]
