@@ -6,9 +6,9 @@
 //!   of exited threads. A child that was born and reaped between two readings
 //!   shows in its parent's `cutime` (proc_pid_stat(5)); what was already
 //!   counted of a reaped child is taken off.
-//! - Wait and switches are sums over threads of
-//!   `/proc/PID/task/TID/schedstat`, of a main thread `/proc/PID/schedstat`. A new thread counts from its birth. What
-//!   a thread did between the last reading and its exit is lost: the kernel
+//! - Wait and switches are sums over threads of `/proc/PID/task/TID/schedstat`,
+//!   of a main thread `/proc/PID/schedstat`. A new thread counts from its birth.
+//!   What a thread did between the last reading and its exit is lost: the kernel
 //!   keeps it nowhere.
 //!
 //! A thread that is waiting now shows its wait when it gets to run.
