@@ -47,7 +47,7 @@ pub(super) struct Matches {
 
 /// When something was reported that no search has taken in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Made {
+pub(super) enum ReportTime {
     /// At any time since the last search: the plant did not wait for it.
     SinceSearch,
     /// It has ended a wait.
@@ -83,11 +83,11 @@ impl Matches {
 
     /// Notes that the kernel has reported something that no search has taken in: between the last
     /// search and now, or just now.
-    fn note_report(&mut self, time: Nanos, made: Made) {
+    fn note_report(&mut self, time: Nanos, when: ReportTime) {
         let earliest = self.looked.saturating_add(MATCH_LOOK);
-        let due = match made {
-            Made::Now if time < earliest => time.saturating_add(MATCH_LOOK),
-            Made::Now | Made::SinceSearch => earliest.max(time),
+        let due = match when {
+            ReportTime::Now if time < earliest => time.saturating_add(MATCH_LOOK),
+            ReportTime::Now | ReportTime::SinceSearch => earliest.max(time),
         };
         self.due.get_or_insert(due);
     }
@@ -133,11 +133,11 @@ impl HostPlant {
     }
 
     /// Notes whether the kernel has reported something since the last search for matches.
-    pub(super) fn note_reports(&mut self, time: Nanos, made: Made) {
+    pub(super) fn note_reports(&mut self, time: Nanos, when: ReportTime) {
         let Matches { reports, due, .. } = &self.matches;
         let Some(reports) = reports.as_ref().filter(|_| due.is_none()) else { return };
         if apps::has_ended(reports) || self.has_unseen_changes() {
-            self.matches.note_report(time, made);
+            self.matches.note_report(time, when);
         }
     }
 
@@ -182,7 +182,7 @@ mod tests {
         for millis in 1_300..11_300 {
             let time = Nanos::from_millis(millis);
             if millis % 100 == 0 {
-                matches.note_report(time, Made::Now);
+                matches.note_report(time, ReportTime::Now);
                 waited.push(time);
             }
             if matches.due.is_some_and(|due| time >= due) {
@@ -202,7 +202,7 @@ mod tests {
             [(late, looked.saturating_add(MATCH_LOOK)), (looked + looked, looked + looked)]
         {
             matches.note_look(looked, 1);
-            matches.note_report(noted, Made::SinceSearch);
+            matches.note_report(noted, ReportTime::SinceSearch);
             assert_eq!(matches.due, Some(due));
         }
     }

@@ -1,7 +1,7 @@
 //! Waiting for an epoch to pass, and reading every gauge at its end.
 
 use super::app::{AppWaits, ProgressFrom, RunningApp, no_socket, progress as measured_progress};
-use super::matches::Made;
+use super::matches::ReportTime;
 use super::presence::{CUT_MIN, LOOK};
 use super::{EpochWait, HostPlant, now};
 use crate::apps;
@@ -85,7 +85,7 @@ impl HostPlant {
         pace.deadline = pace.deadline.saturating_add(epoch).max(earliest);
         let may_cut = !std::mem::take(&mut self.was_cut);
         let begun = now(ClockId::Monotonic);
-        self.note_reports(begun, Made::SinceSearch);
+        self.note_reports(begun, ReportTime::SinceSearch);
         EpochWait { may_cut, looked: begun, drained: begun, news_from: Nanos::ZERO }
     }
 
@@ -148,7 +148,7 @@ impl HostPlant {
 
     /// Looks for apps if that is due, and ends the epoch early if one has arrived.
     fn look_if_due(&mut self, wait: &mut EpochWait, time: Nanos) {
-        self.note_reports(time, Made::Now);
+        self.note_reports(time, ReportTime::Now);
         let is_due = time >= wait.looked.saturating_add(LOOK);
         let has_news = || self.has_registration_news() || self.may_find_matches(time);
         if !is_due && !has_news() && !self.has_ended_leader() {
