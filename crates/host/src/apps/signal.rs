@@ -13,8 +13,7 @@ use std::os::fd::OwnedFd;
 /// # Errors
 /// `ESRCH` if the process is gone, else the kernel's error.
 pub(crate) fn handle(roots: &Roots, process: ProcessId) -> io::Result<OwnedFd> {
-    let pid = Pid::from_raw(process.pid).ok_or(Errno::SRCH)?;
-    let handle = pidfd_open(pid, PidfdFlags::empty())?;
+    let handle = open(process.pid)?;
     // The number still has its owner, so the handle opened before is its too.
     process.look(roots)?.ok_or(Errno::SRCH)?;
     Ok(handle)
@@ -26,9 +25,13 @@ pub(crate) fn handle(roots: &Roots, process: ProcessId) -> io::Result<OwnedFd> {
 /// # Errors
 /// As [`handle`]; `ESRCH` also if all its threads have ended.
 pub(crate) fn handle_of_reported(process: ProcessId) -> io::Result<OwnedFd> {
-    let pid = Pid::from_raw(process.pid).ok_or(Errno::SRCH)?;
-    let handle = pidfd_open(pid, PidfdFlags::empty())?;
+    let handle = open(process.pid)?;
     if has_ended(&handle) { Err(Errno::SRCH.into()) } else { Ok(handle) }
+}
+
+fn open(pid: i32) -> io::Result<OwnedFd> {
+    let pid = Pid::from_raw(pid).ok_or(Errno::SRCH)?;
+    Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 /// Sends a signal to a process.
