@@ -239,6 +239,9 @@ impl Window {
         if self.buckets.len() > BUCKETS_MAX {
             return Err(format!("a histogram of {} buckets", self.buckets.len()));
         }
+        if !self.histogram.is_empty() && !self.buckets.is_empty() {
+            return Err("its latencies are sent twice, by value and in buckets".to_owned());
+        }
         let mut buckets = Buckets::default();
         for (low, high, count) in self.buckets {
             buckets.add(Nanos(low), high.map(Nanos), count);
@@ -334,6 +337,7 @@ mod tests {
         assert!(with(|window| window.length_ns = 0).contains("length_ns"));
         assert!(with(|window| window.histogram.push((5, u64::MAX))).contains("histogram"));
         assert!(with(|window| window.histogram = vec![(5, 1); 40_000]).contains("40000 buckets"));
+        assert!(with(|window| window.buckets = vec![(5, None, 1)]).contains("sent twice"));
         assert!(with(|window| window.sample = Some((1 << 63, vec![]))).contains("sample"));
         let progress = |total, unit: &str| {
             let unit = unit.to_owned();
