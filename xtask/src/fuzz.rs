@@ -119,21 +119,23 @@ struct Stats {
 }
 
 impl Stats {
-    /// Reads the log of a run that took `seconds`.
+    /// Reads the log of a run that took `seconds`. A run that was killed has no statistics at its
+    /// end: of its inputs and its memory the last that it printed are taken.
     fn from_log(log: &str, seconds: u64, has_failed: bool) -> Self {
         let stat = |name: &str| {
             let line =
                 log.lines().rev().find_map(|line| line.strip_prefix("stat::")?.strip_prefix(name));
-            line.and_then(|rest| rest.trim_start_matches(':').trim().parse().ok()).unwrap_or(0)
+            line.and_then(|rest| rest.trim_start_matches(':').trim().parse().ok())
         };
         let loaded = log.lines().find(|line| line.contains("INITED"));
-        let resident = loaded.and_then(|line| line.split_once("rss: ")?.1.strip_suffix("Mb"));
+        let inputs = |line: &str| line.strip_prefix('#')?.split_once('\t')?.0.parse().ok();
+        let last = |number: &dyn Fn(&str) -> Option<u64>| log.lines().rev().find_map(number);
         Self {
             seconds,
-            inputs: stat("number_of_executed_units"),
-            slowest_input_s: stat("slowest_unit_time_sec"),
-            first_mib: resident.and_then(|number| number.parse().ok()).unwrap_or(0),
-            peak_mib: stat("peak_rss_mb"),
+            inputs: stat("number_of_executed_units").or_else(|| last(&inputs)).unwrap_or(0),
+            slowest_input_s: stat("slowest_unit_time_sec").unwrap_or(0),
+            first_mib: loaded.and_then(resident_mib).unwrap_or(0),
+            peak_mib: stat("peak_rss_mb").or_else(|| last(&resident_mib)).unwrap_or(0),
             has_failed,
         }
     }
@@ -152,6 +154,11 @@ impl Stats {
             has_failed: self.has_failed,
         })
     }
+}
+
+/// The memory in a line of libFuzzer's log.
+fn resident_mib(line: &str) -> Option<u64> {
+    line.split_once("rss: ")?.1.split_once("Mb")?.0.parse().ok()
 }
 
 struct Fuzzer {
@@ -210,9 +217,12 @@ impl Fuzzer {
         ]);
         let begun = Instant::now();
         let status = program.arg(&corpus).args(seeds).status();
-        let has_failed = !status.context("cannot start the fuzz target")?.success();
+        let status = status.context("cannot start the fuzz target")?;
+        if !status.success() {
+            println!("   it ended with {status}");
+        }
         let text = String::from_utf8_lossy(&std::fs::read(&path)?).into_owned();
-        Ok(Stats::from_log(&text, begun.elapsed().as_secs(), has_failed))
+        Ok(Stats::from_log(&text, begun.elapsed().as_secs(), !status.success()))
     }
 
     /// Prints the end of a target's log.
@@ -265,6 +275,13 @@ mod tests {
         };
         assert_eq!(Stats::from_log(LOG, 541, false), expected);
         assert_eq!(Stats::from_log("", 3, true).inputs, 0, "it ended before it began");
+    }
+
+    #[test]
+    fn a_run_that_was_killed_counts_what_it_printed_last() {
+        let (killed, _) = LOG.split_once("Done").unwrap();
+        let stats = Stats::from_log(killed, 32, true);
+        assert_eq!((stats.inputs, stats.first_mib, stats.peak_mib), (70_144, 39, 41));
     }
 
     #[test]
