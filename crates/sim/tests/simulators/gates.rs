@@ -1,9 +1,6 @@
 //! Machines with several gates, with clients at a rate behind them, and with classes of clients.
 
-mod shared {
-    pub(crate) mod limits;
-}
-
+use crate::limits::{FixedLimits, Open};
 use lull_control::admission::{Admission, GateLimits, GateObservation, Pace, RoundLimits};
 use lull_control::{AppId, AppSpec, ApplyOutcome, Plant, Setting};
 use lull_measure::{Nanos, Percentile};
@@ -12,7 +9,6 @@ use lull_sim::machine::{
     Activity, Controllers, GateClass, GateModel, LoadStep, MachineApp, MachineModel, MachinePlant,
     MachineSimulation, TurnShare,
 };
-use shared::limits::{FixedLimits, Open};
 use std::sync::mpsc::{Sender, channel};
 
 /// A change that makes a good model wrong.

@@ -14,7 +14,7 @@ use lull_sim::netserver::{
 const GHZ: fn(u64) -> Hertz = |tenths| Hertz(tenths * 100_000_000);
 
 fn model() -> NetServerModel {
-    toml::from_str(include_str!("../src/netserver/example.toml")).unwrap()
+    toml::from_str(include_str!("../../src/netserver/example.toml")).unwrap()
 }
 
 fn app() -> AppSpec {

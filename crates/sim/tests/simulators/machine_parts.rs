@@ -1,9 +1,6 @@
 //! A machine of any parts: a plant in every combination, and what the parts do to each other.
 
-mod shared {
-    pub(crate) mod limits;
-}
-
+use crate::limits::{FixedLimits, Open};
 use lull_control::admission::{Admission, GateLimits, GateObservation, RoundLimits};
 use lull_control::dispatcher::{Answer, CoreSpeed, DispatchRequest, Dispatcher, Supply};
 use lull_control::{
@@ -20,12 +17,11 @@ use lull_sim::machine::{
 };
 use lull_sim::model::Distribution;
 use rayon::prelude::*;
-use shared::limits::{FixedLimits, Open};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Four cores with every part.
-const WHOLE: &str = include_str!("shared/whole.toml");
+const WHOLE: &str = include_str!("whole.toml");
 
 fn whole() -> MachineModel {
     toml::from_str(WHOLE).unwrap()

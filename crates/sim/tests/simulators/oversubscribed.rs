@@ -1,10 +1,7 @@
 //! An oversubscribed server under a policy, beside other apps and under other
 //! schedulers: what must hold whatever its numbers.
 
-mod shared {
-    pub(crate) mod limits;
-}
-
+use crate::limits::{FixedLimits, Open};
 use lull_control::admission::{Admission, GateLimits};
 use lull_control::{
     AppId, ApplyOutcome, CoreSet, DomainId, Objective, Observation, Plant, Setting, conformance,
@@ -17,7 +14,6 @@ use lull_sim::oversubscribed::{
 };
 use lull_sim::{Replication, RunLength};
 use proptest::prelude::*;
-use shared::limits::{FixedLimits, Open};
 
 /// Returns a plant with a gate of these limits before its workers.
 fn gated_plant(cap: u32, batch: u32, delay: Nanos) -> MachinePlant {
