@@ -14,7 +14,7 @@ pub mod rows;
 
 use lull_control::Capability;
 use lull_policies::search::{
-    Dimension, Place, Reading, Refusal, Rules, Space, has_level, refused_levels,
+    Dimension, Reading, Refusal, Rules, SearchPoint, Space, has_level, refused_levels,
 };
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -37,7 +37,7 @@ pub struct SweepTrial {
     /// The number of its block, from 0.
     pub block: usize,
     /// The setting.
-    pub place: Place,
+    pub point: SearchPoint,
     /// The measurements, or why there are none.
     pub outcome: Result<Measured, Refusal>,
 }
@@ -94,14 +94,14 @@ impl Sweep {
     }
 
     /// Returns the block and the setting of the next trial; `None` at the end.
-    pub fn next_trial(&self) -> Option<(usize, Place)> {
-        let done: BTreeSet<_> = self.trials.iter().map(|it| (it.block, &it.place)).collect();
+    pub fn next_trial(&self) -> Option<(usize, SearchPoint)> {
+        let done: BTreeSet<_> = self.trials.iter().map(|it| (it.block, &it.point)).collect();
         let refused = self.refused_levels();
         for block in 0..self.blocks {
             let mut left =
-                self.order(block).into_iter().filter(|place| !has_level(place, &refused));
-            if let Some(place) = left.find(|place| !done.contains(&(block, place))) {
-                return Some((block, place));
+                self.order(block).into_iter().filter(|point| !has_level(point, &refused));
+            if let Some(point) = left.find(|point| !done.contains(&(block, point))) {
+                return Some((block, point));
             }
         }
         None
@@ -113,7 +113,7 @@ impl Sweep {
         let refused = self.refused_levels();
         let is_useless = |axis: usize| {
             let set = self.trials.iter().filter(|trial| trial.outcome.is_ok());
-            let levels: BTreeSet<u16> = set.map(|trial| trial.place.0[axis]).collect();
+            let levels: BTreeSet<u16> = set.map(|trial| trial.point.0[axis]).collect();
             levels.len() < 2 && refused.iter().filter(|level| level.0 == axis).count() > 1
         };
         let dimensions = self.space.dimensions().iter().enumerate();
@@ -122,16 +122,16 @@ impl Sweep {
 
     /// Returns the settings of a block in the order of their trials. The order depends on the seed
     /// and the number of the block only, so that a sweep can be resumed or extended.
-    fn order(&self, block: usize) -> Vec<Place> {
-        let mut places: Vec<_> = self.space.places().collect();
+    fn order(&self, block: usize) -> Vec<SearchPoint> {
+        let mut points: Vec<_> = self.space.points().collect();
         let seed = (u64::from(self.seed) << 32) | block as u64;
-        places.shuffle(&mut lull_control::Rng::seed_from_u64(seed));
-        places
+        points.shuffle(&mut lull_control::Rng::seed_from_u64(seed));
+        points
     }
 
     /// The dimensions and levels that a knob has refused and that were never set.
     fn refused_levels(&self) -> BTreeSet<(usize, u16)> {
-        let trials = self.trials.iter().map(|it| (&it.place, it.outcome.as_ref().err()));
+        let trials = self.trials.iter().map(|it| (&it.point, it.outcome.as_ref().err()));
         refused_levels(&self.space, &trials)
     }
 }
@@ -162,31 +162,31 @@ mod tests {
         let reading =
             Reading { tail_us: 100.0, watts: 10.0, requests: 200, late: 0, progress_per_s: None };
         let measured = Measured { reading, rate_per_s: 200.0, completed_per_s: 200.0 };
-        while let Some((block, place)) = sweep.next_trial() {
-            let outcome = read(&sweep.space.values(&place)).map(|()| measured);
-            sweep.tell(SweepTrial { block, place, outcome });
+        while let Some((block, point)) = sweep.next_trial() {
+            let outcome = read(&sweep.space.values(&point)).map(|()| measured);
+            sweep.tell(SweepTrial { block, point, outcome });
         }
         sweep
     }
 
-    fn order(sweep: &Sweep) -> Vec<(usize, Place)> {
-        sweep.trials.iter().map(|it| (it.block, it.place.clone())).collect()
+    fn order(sweep: &Sweep) -> Vec<(usize, SearchPoint)> {
+        sweep.trials.iter().map(|it| (it.block, it.point.clone())).collect()
     }
 
     #[test]
     fn every_block_has_every_setting_once_in_an_order_of_its_own() {
         let whole = play(sweep(3, 7), |_| Ok(()));
         assert_eq!((whole.trials.len(), whole.length()), (18, 18));
-        let block = |number: usize| -> Vec<Place> {
+        let block = |number: usize| -> Vec<SearchPoint> {
             let of = whole.trials.iter().filter(|it| it.block == number);
-            of.map(|it| it.place.clone()).collect()
+            of.map(|it| it.point.clone()).collect()
         };
         let sorted = |number| {
             let mut all = block(number);
             all.sort_unstable();
             all
         };
-        let all: Vec<_> = whole.space.places().collect();
+        let all: Vec<_> = whole.space.points().collect();
         assert!((0..3).all(|number| sorted(number) == all));
         assert!(block(0) != block(1) && block(0) != all, "the order is random");
         assert_eq!(order(&whole), order(&play(sweep(3, 7), |_| Ok(()))));
@@ -227,9 +227,9 @@ mod tests {
         let mut once = sweep(1, 7);
         let first = swept.trials.iter().find(|it| it.outcome.is_ok()).unwrap();
         once.tell(first.clone());
-        let place = Place(vec![first.place.0[0], 1 - first.place.0[1]]);
+        let point = SearchPoint(vec![first.point.0[0], 1 - first.point.0[1]]);
         let outcome = Err(Refusal::of_knob(Capability::Cores, "busy".to_owned()));
-        once.tell(SweepTrial { block: 0, place, outcome });
+        once.tell(SweepTrial { block: 0, point, outcome });
         assert!(once.refused_levels().is_empty());
     }
 }

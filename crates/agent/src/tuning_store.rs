@@ -17,7 +17,7 @@ use crate::error::UsageError;
 use anyhow::Context;
 use former::{WITHOUT_EVIDENCE, add_columns};
 use lull_control::{Discovery, TrialEvidence};
-use lull_policies::search::{Choice, Place, Search, Space};
+use lull_policies::search::{Choice, Search, SearchPoint, Space};
 use rusqlite::{Connection, params};
 use std::path::{Path, PathBuf};
 
@@ -280,7 +280,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::refuted_settings`].
-    pub fn refuted_here(&self, key: &Key, space: &Space) -> anyhow::Result<Vec<Place>> {
+    pub fn refuted_here(&self, key: &Key, space: &Space) -> anyhow::Result<Vec<SearchPoint>> {
         let (rate, all) = (self.result_rate(key)?, self.refuted_settings(&key.subject)?);
         let here = all.into_iter().filter(|one| Some(one.rate_per_s) == rate);
         Ok(here.filter_map(|one| space.stored(&one.values)).collect())
@@ -305,12 +305,12 @@ impl Store {
         let result = SearchResult {
             bin: key.bin,
             rate_per_s: key.rate_per_s,
-            values: space.values(&choice.place),
+            values: space.values(&choice.point),
             meets: choice.meets,
             tail_us: choice.tail_us,
             watts: choice.watts,
             evidence: Some(choice.evidence),
-            refuted: search.refuted().iter().map(|place| space.values(place)).collect(),
+            refuted: search.refuted().iter().map(|point| space.values(point)).collect(),
         };
         let transaction = self.connection.unchecked_transaction()?;
         self.put_result(&key.subject, &result).with_context(|| self.unwritable())?;

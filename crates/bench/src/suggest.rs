@@ -100,8 +100,8 @@ fn suggestion_ms(method: Method, prior: PriorMean, seed: u64) -> Result<f64> {
     let mut rng = Rng::seed_from_u64(seed);
     for _ in 0..TRIALS {
         let next = search.ask(&mut rng).context("the search ended early")?;
-        let reading = server(&search.space().values(&next.place), &mut rng);
-        search.tell(next.place, Ok(reading));
+        let reading = server(&search.space().values(&next.point), &mut rng);
+        search.tell(next.point, Ok(reading));
     }
     Ok(ns_each(1, || drop(black_box(search.ask(&mut rng)))) / 1e6)
 }
@@ -115,10 +115,10 @@ struct Found {
     chosen: [f64; 2],
 }
 
-/// How far a place is from the best.
+/// How far a point is from the best.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Gap {
-    /// Power over that of the best place that meets the bound, less one.
+    /// Power over that of the best point that meets the bound, less one.
     over_pct: f64,
     /// Whether it misses the bound.
     violates: bool,
@@ -157,19 +157,19 @@ fn search(seed: u64) -> Result<Found> {
     let mut search = Search::new(space(), Rules::new(Method::Apart, BOUND_US, TRIALS));
     let mut rng = Rng::seed_from_u64(seed);
     while let Some(next) = search.ask(&mut rng) {
-        let reading = server(&search.space().values(&next.place), &mut rng);
-        search.tell(next.place, Ok(reading));
+        let reading = server(&search.space().values(&next.point), &mut rng);
+        search.tell(next.point, Ok(reading));
     }
     let choice = search.choice().context("a search without a choice")?;
-    let values = search.space().values(&choice.place);
+    let values = search.space().values(&choice.point);
     let took_ms = suggestion_ms(Method::Apart, PriorMean::Constant, seed)?;
     Ok(Found { took_ms, chosen: [values[0], values[1]] })
 }
 
-/// Power of the best place that meets the bound.
+/// Power of the best point that meets the bound.
 fn least_watts() -> f64 {
     let space = space();
-    let truths = space.places().map(|place| truth(&space.values(&place)));
+    let truths = space.points().map(|point| truth(&space.values(&point)));
     let met = truths.filter(|(tail_us, _)| *tail_us <= BOUND_US);
     met.map(|(_, watts)| watts).fold(f64::INFINITY, f64::min)
 }
@@ -247,21 +247,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_space_is_the_papers_and_the_server_has_places_on_both_sides_of_the_bound() {
+    fn the_space_is_the_papers_and_the_server_has_points_on_both_sides_of_the_bound() {
         let space = space();
         assert_eq!(space.size(), 9000);
         let mut rng = Rng::seed_from_u64(1);
         let met = space
-            .places()
-            .filter(|place| server(&space.values(place), &mut rng).tail_us <= BOUND_US);
+            .points()
+            .filter(|point| server(&space.values(point), &mut rng).tail_us <= BOUND_US);
         let met = met.count();
         assert!((1000..8000).contains(&met), "{met}");
     }
 
     #[test]
-    fn a_choice_is_judged_by_the_best_place_that_meets_the_bound() {
+    fn a_choice_is_judged_by_the_best_point_that_meets_the_bound() {
         let (space, least) = (space(), least_watts());
-        let values = space.places().map(|place| space.values(&place));
+        let values = space.points().map(|point| space.values(&point));
         let all: Vec<Gap> = values.map(|values| gap(least, &values)).collect();
         let met = all.iter().filter(|gap| !gap.violates);
         assert!(met.clone().all(|gap| gap.over_pct >= 0.0));

@@ -13,7 +13,7 @@ pub use records::write_parquet;
 use crate::progress::Progress;
 use lull_control::Capability;
 use lull_measure::{Latency, Nanos, Percentile};
-use lull_policies::search::{Place, Space};
+use lull_policies::search::{SearchPoint, Space};
 use lull_sim::model::ModelError;
 use lull_sim::netserver::{EventLoopTotals, MachineSimulation, NetServerModel};
 use rayon::prelude::*;
@@ -106,7 +106,7 @@ impl Grid {
     /// Its settings.
     pub fn settings(&self) -> Vec<ServerSetting> {
         let space = self.only();
-        space.places().map(|place| ServerSetting::from_place(&space, &place)).collect()
+        space.points().map(|point| ServerSetting::from_point(&space, &point)).collect()
     }
 }
 
@@ -114,9 +114,9 @@ impl ServerSetting {
     /// The settings of Linux by itself.
     pub const DEFAULT: Self = Self { delay_us: None, frequency_ghz: None };
 
-    /// The setting at a place of a space.
-    pub fn from_place(space: &Space, place: &Place) -> Self {
-        let values = space.values(place);
+    /// The setting at a point of a space.
+    pub fn from_point(space: &Space, point: &SearchPoint) -> Self {
+        let values = space.values(point);
         let value = |knob: Capability| {
             let at = space.dimensions().iter().position(|dimension| dimension.knob == knob)?;
             Some(values[at])

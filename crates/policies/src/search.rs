@@ -34,6 +34,6 @@ pub use reading::Reading;
 pub use refusal::{Refusal, has_level, refused_levels};
 pub use rules::{Method, Rules, UnknownMethod, UnsafeMethod};
 pub(crate) use space::NUMERIC;
-pub use space::{Dimension, Place, Space, SpaceError};
+pub use space::{Dimension, SearchPoint, Space, SpaceError};
 pub use trials::{Choice, FrontSetting, Next, Prediction, Search, Trial, penalty};
 pub use tuning::{Tuning, of_another_load};

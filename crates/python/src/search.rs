@@ -3,7 +3,7 @@
 use lull_control::{Capability, KNOBS, Rng, TrialEvidence};
 use lull_measure::Percentile;
 use lull_policies::search::{
-    Choice, FrontSetting, Method, Next, Place, Reading, Refusal, Rules, Space, Trial,
+    Choice, FrontSetting, Method, Next, Reading, Refusal, Rules, SearchPoint, Space, Trial,
 };
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
@@ -18,7 +18,7 @@ pub(crate) struct Search {
     search: lull_policies::search::Search,
     names: Vec<&'static str>,
     /// Candidates that were proposed and have no reading yet, with their numbers.
-    open: Vec<(usize, Place)>,
+    open: Vec<(usize, SearchPoint)>,
     next: usize,
     rng: Rng,
 }
@@ -98,23 +98,23 @@ impl Search {
     /// The number, the values and the expected gain of the next candidate; None at the end.
     fn ask<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Proposal<'py>>> {
         let (search, rng) = (&mut self.search, &mut self.rng);
-        let open: Vec<Place> = self.open.iter().map(|(_, place)| place.clone()).collect();
+        let open: Vec<SearchPoint> = self.open.iter().map(|(_, point)| point.clone()).collect();
         let next = py.detach(|| search.ask_beside(&open, rng));
-        let Some(Next { place, expected_gain }) = next else {
+        let Some(Next { point, expected_gain }) = next else {
             return Ok(None);
         };
         let number = self.next;
         self.next += 1;
-        let values = self.values(py, &place)?;
-        self.open.push((number, place));
+        let values = self.values(py, &point)?;
+        self.open.push((number, point));
         Ok(Some((number, values, expected_gain)))
     }
 
     /// Takes the measurements of a candidate.
     fn tell(&mut self, number: usize, measured: Measured) -> PyResult<()> {
         let reading = measured.reading()?;
-        let place = self.take(number)?;
-        self.search.tell(place, Ok(reading));
+        let point = self.take(number)?;
+        self.search.tell(point, Ok(reading));
         Ok(())
     }
 
@@ -125,25 +125,25 @@ impl Search {
             Some(name) => Refusal::of_knob(self.knob(name)?, why),
             None => why.into(),
         };
-        let place = self.take(number)?;
-        self.search.tell(place, Err(refusal));
+        let point = self.take(number)?;
+        self.search.tell(point, Err(refusal));
         Ok(())
     }
 
     /// The incumbent; None before the first reading.
     fn best<'py>(&self, py: Python<'py>) -> PyResult<Option<Best<'py>>> {
-        let Some(Choice { place, meets, evidence, watts, tail_us }) =
+        let Some(Choice { point, meets, evidence, watts, tail_us }) =
             py.detach(|| self.search.choice())
         else {
             return Ok(None);
         };
-        Ok(Some((self.values(py, &place)?, meets, evidence.into(), tail_us, watts)))
+        Ok(Some((self.values(py, &point)?, meets, evidence.into(), tail_us, watts)))
     }
 
     /// The tried settings within the bound that no other one beats, by ascending power.
     fn front<'py>(&self, py: Python<'py>) -> PyResult<Vec<FrontParts<'py>>> {
-        let parts = |FrontSetting { place, tail_us, watts, progress_per_s }| {
-            Ok((self.values(py, &place)?, tail_us, watts, progress_per_s))
+        let parts = |FrontSetting { point, tail_us, watts, progress_per_s }| {
+            Ok((self.values(py, &point)?, tail_us, watts, progress_per_s))
         };
         py.detach(|| self.search.front()).into_iter().map(parts).collect()
     }
@@ -151,7 +151,7 @@ impl Search {
     /// All trials in order.
     fn trials<'py>(&self, py: Python<'py>) -> PyResult<Vec<TrialParts<'py>>> {
         let parts = |trial: &Trial| {
-            let values = self.values(py, &trial.place)?;
+            let values = self.values(py, &trial.point)?;
             Ok(match &trial.outcome {
                 Ok(reading) => (values, Some(reading.tail_us), Some(reading.watts), None),
                 Err(refusal) => (values, None, None, Some(refusal.why.clone())),
@@ -186,9 +186,9 @@ impl Search {
 }
 
 impl Search {
-    fn values<'py>(&self, py: Python<'py>, place: &Place) -> PyResult<Bound<'py, PyDict>> {
+    fn values<'py>(&self, py: Python<'py>, point: &SearchPoint) -> PyResult<Bound<'py, PyDict>> {
         let all = PyDict::new(py);
-        for (name, value) in self.names.iter().zip(self.search.space().values(place)) {
+        for (name, value) in self.names.iter().zip(self.search.space().values(point)) {
             all.set_item(name, value)?;
         }
         Ok(all)
@@ -206,8 +206,8 @@ impl Search {
             let what = format!("begin_with = {setting:?}: write a number for each of {names}");
             return Err(wrong(what));
         };
-        let place = self.search.space().nearest(&values);
-        self.search.begin_with(place);
+        let point = self.search.space().nearest(&values);
+        self.search.begin_with(point);
         Ok(())
     }
 
@@ -222,8 +222,8 @@ impl Search {
         }
     }
 
-    /// The place of a candidate that was proposed and has no reading yet.
-    fn take(&mut self, number: usize) -> PyResult<Place> {
+    /// The point of a candidate that was proposed and has no reading yet.
+    fn take(&mut self, number: usize) -> PyResult<SearchPoint> {
         let at = self.open.iter().position(|(known, _)| *known == number);
         let at = at.ok_or_else(|| {
             let message = format!("candidate {number} was not proposed, or has a reading already");

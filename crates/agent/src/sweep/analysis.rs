@@ -9,7 +9,7 @@
 use super::{Measured, Sweep};
 use lull_control::{Capability, TrialEvidence};
 use lull_measure::statistics::{Estimate, paired_difference};
-use lull_policies::search::{Place, evidence_of};
+use lull_policies::search::{SearchPoint, evidence_of};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ pub struct SettingSummary {
     pub on_front: bool,
     /// The setting.
     #[serde(skip)]
-    pub place: Place,
+    pub point: SearchPoint,
 }
 
 /// How a knob's highest level differs from its lowest.
@@ -64,15 +64,15 @@ pub struct KnobEffect {
 impl Sweep {
     /// Returns the results of every setting that was measured, in the order of the space.
     pub fn summaries(&self) -> Vec<SettingSummary> {
-        let mut by_place: BTreeMap<&Place, Vec<(usize, Measured)>> = BTreeMap::new();
+        let mut by_point: BTreeMap<&SearchPoint, Vec<(usize, Measured)>> = BTreeMap::new();
         for trial in &self.trials {
             if let Ok(measured) = &trial.outcome {
-                by_place.entry(&trial.place).or_default().push((trial.block, *measured));
+                by_point.entry(&trial.point).or_default().push((trial.block, *measured));
             }
         }
-        let all = by_place.iter().filter_map(|(place, measured)| self.summary(place, measured));
+        let all = by_point.iter().filter_map(|(point, measured)| self.summary(point, measured));
         let mut all: Vec<_> = all.collect();
-        let of = |one: &SettingSummary| &by_place[&one.place];
+        let of = |one: &SettingSummary| &by_point[&one.point];
         let beaten: Vec<bool> = all
             .iter()
             .map(|one| all.iter().any(|other| beats((other, of(other)), (one, of(one)))))
@@ -83,7 +83,11 @@ impl Sweep {
         all
     }
 
-    fn summary(&self, place: &Place, measured: &[(usize, Measured)]) -> Option<SettingSummary> {
+    fn summary(
+        &self,
+        point: &SearchPoint,
+        measured: &[(usize, Measured)],
+    ) -> Option<SettingSummary> {
         let mean = |of: fn(&Measured) -> f64| {
             Estimate::from_values(&measured.iter().map(|(_, it)| of(it)).collect::<Vec<_>>())
         };
@@ -91,8 +95,8 @@ impl Sweep {
         let evidence = evidence_of(&readings, &self.rules);
         let knobs = self.space.dimensions().iter().map(|it| it.knob);
         Some(SettingSummary {
-            setting: self.space.describe(place),
-            values: knobs.zip(self.space.values(place)).collect(),
+            setting: self.space.describe(point),
+            values: knobs.zip(self.space.values(point)).collect(),
             tail_us: mean(|it| it.reading.tail_us)?,
             watts: mean(|it| it.reading.watts)?,
             completed_per_s: mean(|it| it.completed_per_s)?,
@@ -100,7 +104,7 @@ impl Sweep {
             meets: evidence.is_within() && evidence.probability >= self.rules.final_floor,
             evidence,
             on_front: false,
-            place: place.clone(),
+            point: point.clone(),
         })
     }
 
@@ -123,19 +127,19 @@ impl Sweep {
     fn effect(&self, axis: usize) -> Option<KnobEffect> {
         let measured = || {
             let trials = self.trials.iter();
-            trials.filter_map(|it| Some((it.block, &it.place, it.outcome.as_ref().ok()?)))
+            trials.filter_map(|it| Some((it.block, &it.point, it.outcome.as_ref().ok()?)))
         };
-        let levels = || measured().map(|(_, place, _)| place.0[axis]);
+        let levels = || measured().map(|(_, point, _)| point.0[axis]);
         let (low, high) = (levels().min()?, levels().max()?);
         // Pairs of one block whose settings differ in this knob alone.
-        let at = |block: usize, place: &Place| {
+        let at = |block: usize, point: &SearchPoint| {
             let mut all = measured();
-            all.find(|(other, one, _)| *other == block && *one == place).map(|it| it.2)
+            all.find(|(other, one, _)| *other == block && *one == point).map(|it| it.2)
         };
-        let pairs = measured().filter(|(_, place, _)| place.0[axis] == low);
+        let pairs = measured().filter(|(_, point, _)| point.0[axis] == low);
         let pairs: Vec<(&Measured, &Measured)> = pairs
-            .filter_map(|(block, place, lower)| {
-                let mut other = place.clone();
+            .filter_map(|(block, point, lower)| {
+                let mut other = point.clone();
                 other.0[axis] = high;
                 Some((lower, at(block, &other)?))
             })
@@ -233,9 +237,9 @@ mod tests {
         let space = Space::from_values(&values).unwrap();
         let mut sweep = Sweep::new(space, &Rules::new(Method::Apart, bound_us, 30), 4, 1);
         let mut rng = lull_control::Rng::seed_from_u64(2);
-        while let Some((block, place)) = sweep.next_trial() {
-            let outcome = Ok(read(&sweep.space.values(&place), rng.random::<f64>() - 0.5));
-            sweep.tell(SweepTrial { block, place, outcome });
+        while let Some((block, point)) = sweep.next_trial() {
+            let outcome = Ok(read(&sweep.space.values(&point), rng.random::<f64>() - 0.5));
+            sweep.tell(SweepTrial { block, point, outcome });
         }
         sweep
     }

@@ -174,7 +174,7 @@ pub fn columns(space: &Space) -> Vec<String> {
 /// The fields of a trial's row.
 fn fields(trial: &SweepTrial, space: &Space) -> Vec<String> {
     let mut all = vec![(trial.block + 1).to_string()];
-    all.extend(space.values(&trial.place).iter().map(f64::to_string));
+    all.extend(space.values(&trial.point).iter().map(f64::to_string));
     match &trial.outcome {
         Ok(Measured { reading, rate_per_s, completed_per_s }) => {
             let Reading { tail_us, watts, requests, late, progress_per_s } = reading;
@@ -199,14 +199,14 @@ fn parse(row: &StringRecord, space: &Space) -> Option<SweepTrial> {
     let block = usize::try_from(count(0)?.checked_sub(1)?).ok()?;
     let values: Option<Vec<f64>> = (1..=knobs).map(number).collect();
     let values = values?;
-    let place = space.nearest(&values);
+    let point = space.nearest(&values);
     let at = knobs + 1;
     let why = row.get(at + 8)?;
     if !why.is_empty() {
         let knob = row.get(at + 7)?;
         let knob = Capability::ALL.into_iter().find(|it| it.name() == knob);
         let outcome = Err(Refusal { knob, why: why.to_owned() });
-        return Some(SweepTrial { block, place, outcome });
+        return Some(SweepTrial { block, point, outcome });
     }
     let (tail_us, watts) = (number(at + 2)?, number(at + 3)?);
     let (requests, late) = (count(at + 4)?, count(at + 5)?);
@@ -218,7 +218,7 @@ fn parse(row: &StringRecord, space: &Space) -> Option<SweepTrial> {
     let reading = Reading { tail_us, watts, requests, late, progress_per_s };
     let (rate_per_s, completed_per_s) = (number(at)?, number(at + 1)?);
     let outcome = Ok(Measured { reading, rate_per_s, completed_per_s });
-    (space.values(&place) == values).then_some(SweepTrial { block, place, outcome })
+    (space.values(&point) == values).then_some(SweepTrial { block, point, outcome })
 }
 
 fn line(fields: &[String]) -> anyhow::Result<String> {
@@ -230,7 +230,7 @@ fn line(fields: &[String]) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lull_policies::search::Place;
+    use lull_policies::search::SearchPoint;
 
     fn space() -> Space {
         let values =
@@ -267,7 +267,7 @@ mod tests {
             (0, vec![1, 0], Err(refusal)),
             (1, vec![1, 1], Ok(with_progress)),
         ]
-        .map(|(block, place, outcome)| SweepTrial { block, place: Place(place), outcome })
+        .map(|(block, point, outcome)| SweepTrial { block, point: SearchPoint(point), outcome })
         .into()
     }
 

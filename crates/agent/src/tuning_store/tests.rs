@@ -45,8 +45,8 @@ fn key_at(rate_per_s: f64, machine: &Machine, search: &Search) -> Key {
 }
 
 /// One core misses the bound, more meet it.
-fn read(search: &Search, place: &Place) -> Reading {
-    let cores = search.space().values(place)[0];
+fn read(search: &Search, point: &SearchPoint) -> Reading {
+    let cores = search.space().values(point)[0];
     let tail_us = if cores < 2.0 { 15_000.0 } else { 6000.0 };
     let late = if cores < 2.0 { 200 } else { 3 };
     Reading { tail_us, watts: 10.0 + cores, requests: 1000, late, progress_per_s: None }
@@ -57,11 +57,11 @@ fn ended_search() -> Search {
     let mut search = search();
     let mut rng = lull_control::Rng::seed_from_u64(1);
     while let Some(next) = search.ask(&mut rng) {
-        let outcome = read(&search, &next.place);
-        search.tell(next.place, Ok(outcome));
+        let outcome = read(&search, &next.point);
+        search.tell(next.point, Ok(outcome));
     }
     for _ in 0..2 {
-        let slow = Place(vec![0]);
+        let slow = SearchPoint(vec![0]);
         let outcome = read(&search, &slow);
         search.tell(slow, Ok(outcome));
     }
@@ -84,7 +84,7 @@ fn what_a_store_knows_of_another_machine_class_is_neither_used_nor_lost() {
     assert!(choice.meets && !search.refuted().is_empty(), "{choice:?}");
     let of_other = key(&other, &search);
     store.keep_choice(&of_other, &search, &choice).unwrap();
-    store.keep_trial(&of_other, 0, &choice.place, &Ok(read(&search, &choice.place))).unwrap();
+    store.keep_trial(&of_other, 0, &choice.point, &Ok(read(&search, &choice.point))).unwrap();
     let of_here = store.adopt(key(&here, &search)).unwrap();
     assert_eq!(store.known_setting(&of_here).unwrap(), None);
     assert!(store.refuted_here(&of_here, search.space()).unwrap().is_empty());
@@ -102,8 +102,8 @@ fn a_search_over_other_levels_does_not_continue_with_trials() {
     let store = Store::open(&directory.path().join("spots.sqlite")).unwrap();
     let (here, search) = (machine(4), search());
     let kept = key(&here, &search);
-    let place = search.space().fastest();
-    store.keep_trial(&kept, 0, &place, &Ok(read(&search, &place))).unwrap();
+    let point = search.space().fastest();
+    store.keep_trial(&kept, 0, &point, &Ok(read(&search, &point))).unwrap();
     let others = search_of(&[1.0, 2.0, 4.0, 8.0]);
     let of_others = store.adopt(key(&here, &others)).unwrap();
     assert!(store.trials(&of_others).unwrap().is_empty(), "as many levels, of other values");
@@ -170,10 +170,10 @@ fn a_search_continues_with_trials_of_about_its_load_only() {
     let path = directory.path().join("spots.sqlite");
     let store = Store::open(&path).unwrap();
     let (machine, search) = (machine(4), search());
-    let place = search.space().fastest();
+    let point = search.space().fastest();
     let begun = key_at(900.0, &machine, &search);
     store.keep_seed(&begun, 7).unwrap();
-    store.keep_trial(&begun, 0, &place, &Ok(read(&search, &place))).unwrap();
+    store.keep_trial(&begun, 0, &point, &Ok(read(&search, &point))).unwrap();
     let adopted = |store: &Store, rate: f64| {
         let key = store.adopt(key_at(rate, &machine, &search)).unwrap();
         (store.trials(&key).unwrap().len(), store.seed(&key).unwrap())
@@ -198,13 +198,13 @@ fn a_search_without_trials_begins_at_the_load_of_its_first_one() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(&directory.path().join("spots.sqlite")).unwrap();
     let (machine, search) = (machine(4), search());
-    let place = search.space().fastest();
+    let point = search.space().fastest();
     // It ends before a trial, and the next one is at the other end of the load bin.
     store.keep_seed(&key_at(1030.0, &machine, &search), 7).unwrap();
     let begun = store.adopt(key_at(1150.0, &machine, &search)).unwrap();
     assert_eq!(store.seed(&begun).unwrap(), None, "another seed may be given");
     store.keep_seed(&begun, 8).unwrap();
-    store.keep_trial(&begun, 0, &place, &Ok(read(&search, &place))).unwrap();
+    store.keep_trial(&begun, 0, &point, &Ok(read(&search, &point))).unwrap();
     let adopted = |rate: f64| store.adopt(key_at(rate, &machine, &search)).unwrap();
     assert_eq!(store.seed(&adopted(1150.0)).unwrap(), Some(8));
     assert!(bin(930.0) != bin(1150.0));
@@ -217,12 +217,12 @@ fn trials_of_a_search_that_was_interrupted_more_than_a_day_ago_are_deleted() {
     let path = directory.path().join("spots.sqlite");
     let store = Store::open(&path).unwrap();
     let (machine, search) = (machine(4), search());
-    let place = search.space().fastest();
+    let point = search.space().fastest();
     let [old, unknown, recent] = [100.0, 400.0, 1600.0].map(|it| key_at(it, &machine, &search));
     for key in [&old, &unknown, &recent] {
         store.keep_seed(key, 7).unwrap();
         for number in 0..2 {
-            store.keep_trial(key, number, &place, &Ok(read(&search, &place))).unwrap();
+            store.keep_trial(key, number, &point, &Ok(read(&search, &point))).unwrap();
         }
     }
     let set = |measured: &str, key: &Key, numbers: &str| {
@@ -272,12 +272,12 @@ fn a_disk_that_is_full_is_reported_with_the_store_and_what_it_has_is_kept() {
     let path = directory.path().join("spots.sqlite");
     let store = Store::open(&path).unwrap();
     let (machine, search) = (machine(4), search());
-    let (key, place) = (key(&machine, &search), search.space().fastest());
+    let (key, point) = (key(&machine, &search), search.space().fastest());
     store.connection.pragma_update(None, "max_page_count", 1).unwrap();
     let refusal = || Err(Refusal::of_knob(Capability::Cores, "x".repeat(500)));
-    let written = (0..1000).map(|number| store.keep_trial(&key, number, &place, &refusal()));
+    let written = (0..1000).map(|number| store.keep_trial(&key, number, &point, &refusal()));
     let written: Vec<_> = written.take_while(Result::is_ok).collect();
-    let error = store.keep_trial(&key, 1000, &place, &refusal()).unwrap_err();
+    let error = store.keep_trial(&key, 1000, &point, &refusal()).unwrap_err();
     let text = crate::error::describe(&error);
     assert!(text.contains("spots.sqlite") && text.contains("full"), "{text}");
     assert_eq!(store.trials(&key).unwrap().len(), written.len());

@@ -2,7 +2,7 @@
 
 use super::{Key, Store, Subject, damaged, rates_near};
 use anyhow::Context;
-use lull_policies::search::{Place, Reading, Refusal, Trial};
+use lull_policies::search::{Reading, Refusal, SearchPoint, Trial};
 use rusqlite::params;
 
 /// The age of its last trial up to which a search on a running server continues, in seconds.
@@ -26,9 +26,9 @@ impl Store {
         let rows = statement
             .query_map(of, |row| Ok((row.get::<_, String>(5)?, row.get::<_, String>(6)?)))?;
         rows.map(|row| {
-            let (place, outcome) = row?;
+            let (point, outcome) = row?;
             Ok(Trial {
-                place: serde_json::from_str(&place)?,
+                point: serde_json::from_str(&point)?,
                 outcome: serde_json::from_str(&outcome)?,
             })
         })
@@ -124,12 +124,12 @@ impl Store {
         &self,
         key: &Key,
         number: usize,
-        place: &Place,
+        point: &SearchPoint,
         outcome: &Result<Reading, Refusal>,
     ) -> anyhow::Result<()> {
-        let (place, outcome) = (serde_json::to_string(place)?, serde_json::to_string(outcome)?);
+        let (point, outcome) = (serde_json::to_string(point)?, serde_json::to_string(outcome)?);
         let Subject { machine, app, .. } = &key.subject;
-        let row = params![machine, app, key.bin, key.search, number as i64, place, outcome];
+        let row = params![machine, app, key.bin, key.search, number as i64, point, outcome];
         let sql = "INSERT OR REPLACE INTO trial VALUES (?, ?, ?, ?, ?, ?, ?, unixepoch())";
         self.connection.execute(sql, row).with_context(|| self.unwritable())?;
         Ok(())

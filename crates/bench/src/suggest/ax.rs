@@ -14,7 +14,8 @@ use std::process::{ChildStdin, ChildStdout, Stdio};
 /// A point that Ax requests to try.
 #[derive(Debug, Deserialize)]
 struct Request {
-    place: [f64; 2],
+    #[serde(rename = "place")]
+    point: [f64; 2],
 }
 
 /// The result of its search.
@@ -52,7 +53,7 @@ fn talk(to: &mut ChildStdin, from: &mut BufReader<ChildStdout>, seed: u64) -> Re
     let mut rng = Rng::seed_from_u64(seed);
     for _ in 0..TRIALS {
         let request: Request = line(from)?;
-        let reading = server(&request.place, &mut rng);
+        let reading = server(&request.point, &mut rng);
         writeln!(to, "{}", json!({"tail_us": reading.tail_us, "watts": reading.watts}))?;
     }
     line(from)

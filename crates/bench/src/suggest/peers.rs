@@ -8,7 +8,7 @@ use crate::python::Python;
 use anyhow::{Context as _, Result, bail};
 use lull_control::Rng;
 use lull_measure::statistics::paired_difference;
-use lull_policies::search::{Method, Place, Rules, Search};
+use lull_policies::search::{Method, Rules, Search, SearchPoint};
 use rand::SeedableRng;
 use serde::Deserialize;
 use serde_json::json;
@@ -55,17 +55,23 @@ struct Outcome {
 
 /// The choice of a search.
 struct Chosen {
-    place: Place,
+    point: SearchPoint,
     is_shown: bool,
     took_ms: f64,
 }
 
-/// A line of a peer: a place to measure, or its choice at the end.
+/// A line of a peer: a point to measure, or its choice at the end.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Message {
-    Asked { place: Vec<u16> },
-    Ended { chosen: Vec<u16>, took_ms: f64 },
+    Asked {
+        #[serde(rename = "place")]
+        point: Vec<u16>,
+    },
+    Ended {
+        chosen: Vec<u16>,
+        took_ms: f64,
+    },
 }
 
 /// Returns the peers to search by.
@@ -201,7 +207,7 @@ fn outcomes(
 
 /// Judges a choice by the truth of its surface.
 fn judge(surface: &Surface, chosen: &Chosen) -> Outcome {
-    let truth = surface.truth(&chosen.place);
+    let truth = surface.truth(&chosen.point);
     let gap_pct = |least_watts: f64| 100.0 * (truth.watts / least_watts - 1.0);
     let showable_watts = surface.least_showable_watts();
     Outcome {
@@ -220,12 +226,12 @@ fn search(surface: &Surface, method: Method, seed: u64) -> Result<Chosen> {
     // A surface takes next to no time to draw a trial.
     let took_ns = ns_each(TRIALS, || {
         while let Some(next) = search.ask(&mut rng) {
-            let reading = surface.trial(&next.place, &mut rng);
-            search.tell(next.place, Ok(reading));
+            let reading = surface.trial(&next.point, &mut rng);
+            search.tell(next.point, Ok(reading));
         }
     });
     let choice = search.choice().context("a search without a choice")?;
-    Ok(Chosen { place: choice.place, is_shown: choice.meets, took_ms: took_ns / 1e6 })
+    Ok(Chosen { point: choice.point, is_shown: choice.meets, took_ms: took_ns / 1e6 })
 }
 
 /// Runs one search of a peer, whose trials have this seed.
@@ -246,12 +252,12 @@ fn ask(python: &Python, name: &str, surface: &Surface, seed: u64) -> Result<Chos
         let line = line?;
         let message = serde_json::from_str(&line);
         match message.with_context(|| format!("{name} answered {line:?}"))? {
-            Message::Asked { place } => {
-                let reading = surface.trial(&Place(place), &mut rng);
+            Message::Asked { point } => {
+                let reading = surface.trial(&SearchPoint(point), &mut rng);
                 writeln!(to, "{}", json!({"tail_us": reading.tail_us, "watts": reading.watts}))?;
             }
-            Message::Ended { chosen: place, took_ms } => {
-                chosen = Some(Chosen { place: Place(place), is_shown: false, took_ms });
+            Message::Ended { chosen: point, took_ms } => {
+                chosen = Some(Chosen { point: SearchPoint(point), is_shown: false, took_ms });
             }
         }
     }
@@ -308,7 +314,7 @@ mod tests {
 
     #[test]
     fn without_a_setting_that_a_search_can_show_there_is_no_gap_to_it() {
-        let chosen = Chosen { place: Place(vec![1]), is_shown: false, took_ms: 1.0 };
+        let chosen = Chosen { point: SearchPoint(vec![1]), is_shown: false, took_ms: 1.0 };
         // Each setting meets the bound, and every other trial misses it.
         let none = two_settings([([100.0, 1600.0], 400.0), ([300.0, 600.0], 424.0)]);
         let outcome = judge(&none, &chosen);

@@ -9,7 +9,7 @@ use super::surfaces::{BOUND_US, Surface, Truth};
 use anyhow::{Context as _, Result, bail};
 use lull_control::Capability;
 use lull_measure::Nanos;
-use lull_policies::search::{Place, Reading, Space};
+use lull_policies::search::{Reading, SearchPoint, Space};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -56,14 +56,14 @@ fn parse(text: &str) -> Result<Surface> {
         |axis: usize| -> Vec<f64> { trials.iter().map(|(values, _)| values[axis]).collect() };
     let axes = knobs.iter().enumerate().map(|(axis, knob)| (*knob, values(axis)));
     let space = Space::from_values(&axes.collect::<Vec<_>>())?;
-    let mut by_place: BTreeMap<Place, Vec<Reading>> = BTreeMap::new();
+    let mut by_point: BTreeMap<SearchPoint, Vec<Reading>> = BTreeMap::new();
     for (values, reading) in &trials {
-        by_place.entry(space.nearest(values)).or_default().push(*reading);
+        by_point.entry(space.nearest(values)).or_default().push(*reading);
     }
     let mut readings = Vec::new();
-    for place in space.places() {
-        let of = by_place.remove(&place);
-        readings.push(of.with_context(|| format!("no row has {}", space.describe(&place)))?);
+    for point in space.points() {
+        let of = by_point.remove(&point);
+        readings.push(of.with_context(|| format!("no row has {}", space.describe(&point)))?);
     }
     let truths: Vec<Truth> = readings.iter().map(|of| truth(of)).collect();
     if !truths.iter().any(|it| it.tail_us <= BOUND_US) {
@@ -142,13 +142,13 @@ mod tests {
     fn a_record_has_the_mean_of_its_rows_and_its_trials_are_rows() {
         let surface = parse(&whole()).unwrap();
         assert_eq!(surface.space.size(), 4);
-        let place = surface.space.nearest(&[1.0, 8.0]);
+        let point = surface.space.nearest(&[1.0, 8.0]);
         // 8 and 16 ms of a bound of 50 are 80 and 160 us of 500.
-        let truth = surface.truth(&place);
+        let truth = surface.truth(&point);
         assert!((truth.tail_us - 80.0 * 2f64.sqrt()).abs() < 1e-9, "{truth:?}");
         assert_eq!(truth.watts, 1.0);
         let mut rng = Rng::seed_from_u64(1);
-        let tails: Vec<f64> = (0..20).map(|_| surface.trial(&place, &mut rng).tail_us).collect();
+        let tails: Vec<f64> = (0..20).map(|_| surface.trial(&point, &mut rng).tail_us).collect();
         assert!(tails.contains(&80.0) && tails.contains(&160.0), "{tails:?}");
         assert!(tails.iter().all(|tail| [80.0, 160.0].contains(tail)), "{tails:?}");
     }

@@ -9,7 +9,7 @@ use lull_control::{Capability, Rng};
 use lull_lab::server::{Cell, ServerScenario, ServerSetting};
 use lull_measure::statistics::normal_quantile;
 use lull_measure::{Latency, Nanos};
-use lull_policies::search::{Dimension, Level, Place, Reading, Space};
+use lull_policies::search::{Dimension, Level, Reading, SearchPoint, Space};
 use rand::RngExt;
 use rand_distr::{Distribution, LogNormal, Poisson};
 use rayon::prelude::*;
@@ -123,7 +123,7 @@ impl Surface {
     }
 
     /// A surface whose trials are drawn from readings: those of each setting, in the order of the
-    /// space's places, as are the truths.
+    /// space's points, as are the truths.
     pub(super) fn from_readings(
         name: String,
         space: Space,
@@ -135,7 +135,7 @@ impl Surface {
 
     fn from_formula(name: &str, space: Space, formula: &Formula) -> Self {
         let &Formula { truth, noise, requests } = formula;
-        let truths = space.places().map(|place| truth(&space.values(&place))).collect();
+        let truths = space.points().map(|point| truth(&space.values(&point))).collect();
         Self { name: name.to_owned(), space, truths, trials: Trials::Formula { noise, requests } }
     }
 
@@ -165,8 +165,8 @@ impl Surface {
     }
 
     /// Returns the truth of a setting.
-    pub(super) fn truth(&self, place: &Place) -> Truth {
-        self.truths[self.number(place)]
+    pub(super) fn truth(&self, point: &SearchPoint) -> Truth {
+        self.truths[self.number(point)]
     }
 
     /// Returns the least power of the settings that meet the bound.
@@ -200,8 +200,8 @@ impl Surface {
     }
 
     /// Draws a trial of a setting.
-    pub(super) fn trial(&self, place: &Place, rng: &mut Rng) -> Reading {
-        let number = self.number(place);
+    pub(super) fn trial(&self, point: &SearchPoint, rng: &mut Rng) -> Reading {
+        let number = self.number(point);
         match &self.trials {
             Trials::Measured(all) => all[number][rng.random_range(0..all[number].len())],
             Trials::Formula { noise, requests } => {
@@ -212,14 +212,14 @@ impl Surface {
                 let truth = self.truths[number];
                 match truth.tail_us == BURST_US && rng.random_bool(*share) {
                     true => noisy(truth, 0.02, 100_000, rng),
-                    false => without.trial(place, rng),
+                    false => without.trial(point, rng),
                 }
             }
         }
     }
 
-    fn number(&self, place: &Place) -> usize {
-        let dimensions = self.space.dimensions().iter().zip(&place.0);
+    fn number(&self, point: &SearchPoint) -> usize {
+        let dimensions = self.space.dimensions().iter().zip(&point.0);
         dimensions.fold(0, |number, (it, level)| number * it.levels.len() + usize::from(*level))
     }
 }

@@ -18,7 +18,7 @@ use lull_agent::located::Located;
 use lull_agent::tuning_store::{Key, KnownSetting, Store};
 use lull_control::{Capability, Rng, TrialEvidence};
 use lull_policies::search::{
-    Choice, FrontSetting, Method, Place, Prediction, Reading, Refusal, Search, Space, Trial,
+    Choice, FrontSetting, Method, Prediction, Reading, Refusal, Search, SearchPoint, Space, Trial,
     of_another_load,
 };
 use picture::Picture;
@@ -100,7 +100,7 @@ impl TrialResult {
     fn from_trial(trial: &Trial, space: &Space) -> Self {
         let reading = trial.outcome.as_ref().ok();
         Self {
-            values: space.values(&trial.place),
+            values: space.values(&trial.point),
             tail_us: reading.map(|it| it.tail_us),
             watts: reading.map(|it| it.watts),
             requests: reading.map(|it| it.requests),
@@ -149,8 +149,8 @@ impl<'s> StoredSearch<'s> {
         let seed = seed_of(store, &key, seed)?;
         let mut resumed = 0;
         for trial in store.trials(&key)? {
-            if search.space().contains(&trial.place) {
-                search.tell(trial.place, trial.outcome);
+            if search.space().contains(&trial.point) {
+                search.tell(trial.point, trial.outcome);
                 resumed += 1;
             }
         }
@@ -166,22 +166,22 @@ impl<'s> StoredSearch<'s> {
         }
         search.leave_out(store.refuted_here(&key, search.space())?);
         if let Some(known) = store.known_setting(&key)? {
-            let place = search.space().nearest(&known.values);
+            let point = search.space().nearest(&known.values);
             notice(format_args!(
                 "an earlier search found {} at {} requests/s: it is tried early",
-                search.space().describe(&place),
+                search.space().describe(&point),
                 number(known.rate_per_s)
             ));
-            search.begin_with(place);
+            search.begin_with(point);
         } else if let Some(known) = known_at_another_load(store, &key)? {
-            let place = search.space().nearest(&known.values);
+            let point = search.space().nearest(&known.values);
             notice(format_args!(
                 "an earlier search found {} at {} requests/s, which is another load: it is tried \
                  early",
-                search.space().describe(&place),
+                search.space().describe(&point),
                 number(known.rate_per_s)
             ));
-            search.begin_with(place);
+            search.begin_with(point);
         }
         if resumed > 0 {
             notice(format_args!("resumes with {resumed} trials of an earlier search"));
@@ -193,7 +193,7 @@ impl<'s> StoredSearch<'s> {
     fn run_trials(
         &mut self,
         picture: &mut Picture,
-        mut trial: impl FnMut(&Search, &Place) -> anyhow::Result<Result<Reading, Refusal>>,
+        mut trial: impl FnMut(&Search, &SearchPoint) -> anyhow::Result<Result<Reading, Refusal>>,
     ) -> anyhow::Result<()> {
         loop {
             // The only knob stays while another setting of it is an answer.
@@ -211,10 +211,10 @@ impl<'s> StoredSearch<'s> {
             // Each trial has its own generator, so that a resumed search draws the same numbers.
             let mut rng = Rng::seed_from_u64((u64::from(self.seed) << 32) | number as u64);
             let Some(next) = self.search.ask(&mut rng) else { return Ok(()) };
-            picture.show(&self.search, Some(&next.place))?;
-            let outcome = trial(&self.search, &next.place)?;
-            self.store.keep_trial(&self.key, number, &next.place, &outcome)?;
-            self.search.tell(next.place, outcome);
+            picture.show(&self.search, Some(&next.point))?;
+            let outcome = trial(&self.search, &next.point)?;
+            self.store.keep_trial(&self.key, number, &next.point, &outcome)?;
+            self.search.tell(next.point, outcome);
         }
     }
 
@@ -256,11 +256,11 @@ impl<'s> StoredSearch<'s> {
             resumed: self.resumed,
             seed: self.seed,
             meets: choice.meets,
-            evidence: search.evidence(&choice.place),
+            evidence: search.evidence(&choice.point),
             refuted: search.refuted().iter().map(|it| search.space().values(it)).collect(),
             stayed: search.confinement(),
-            setting: search.space().describe(&choice.place),
-            values: search.space().values(&choice.place),
+            setting: search.space().describe(&choice.point),
+            values: search.space().values(&choice.point),
             tail_us: choice.tail_us,
             watts: choice.watts,
             energy,
@@ -278,8 +278,8 @@ impl<'s> StoredSearch<'s> {
 /// Returns the fastest setting with its own figures and evidence in place of a choice that is not
 /// shown to meet the bound. One reading predicts nothing: its setting then remains.
 fn fastest_of(search: &Search, choice: Choice) -> Choice {
-    let place = search.space().fastest();
-    let believed = search.predict(std::slice::from_ref(&place)).and_then(|mut all| all.pop());
+    let point = search.space().fastest();
+    let believed = search.predict(std::slice::from_ref(&point)).and_then(|mut all| all.pop());
     let Some(Prediction { tail_us, watts, meets }) = believed else { return choice };
     let untried = TrialEvidence {
         trials: 0,
@@ -290,8 +290,8 @@ fn fastest_of(search: &Search, choice: Choice) -> Choice {
         allowed: search.rules().allowed,
         probability: meets,
     };
-    let evidence = search.evidence(&place).unwrap_or(untried);
-    Choice { place, meets: false, evidence, watts, tail_us }
+    let evidence = search.evidence(&point).unwrap_or(untried);
+    Choice { point, meets: false, evidence, watts, tail_us }
 }
 
 /// Returns the setting that an earlier search has stored for the next load.
@@ -325,9 +325,9 @@ fn front_of(search: &Search) -> Vec<FrontRow> {
         return Vec::new();
     }
     let on_front =
-        |FrontSetting { place, tail_us, watts, progress_per_s }: FrontSetting| FrontRow {
-            setting: search.space().describe(&place),
-            values: search.space().values(&place),
+        |FrontSetting { point, tail_us, watts, progress_per_s }: FrontSetting| FrontRow {
+            setting: search.space().describe(&point),
+            values: search.space().values(&point),
             tail_us,
             watts,
             progress_per_s,
@@ -394,15 +394,15 @@ mod tests {
         let mut trial = |level: u16, tail_us: f64, watts: f64| {
             let (requests, late) = (1000, 500);
             let reading = Reading { tail_us, watts, requests, late, progress_per_s: None };
-            search.tell(Place(vec![level]), Ok(reading));
+            search.tell(SearchPoint(vec![level]), Ok(reading));
         };
         // Two cores have the lower tail by chance, and less power.
         (0..3).for_each(|_| trial(2, 30_000.0, 40.0));
         (0..2).for_each(|_| trial(1, 20_000.0, 20.0));
         let choice = search.choice().unwrap();
-        assert_eq!((choice.meets, &choice.place), (false, &Place(vec![1])));
+        assert_eq!((choice.meets, &choice.point), (false, &SearchPoint(vec![1])));
         let fastest = fastest_of(&search, choice);
-        assert_eq!((fastest.place, fastest.evidence.trials), (Place(vec![2]), 3));
+        assert_eq!((fastest.point, fastest.evidence.trials), (SearchPoint(vec![2]), 3));
         let Choice { watts, tail_us, .. } = fastest;
         assert!(watts > 35.0 && tail_us > 25_000.0, "{watts} {tail_us}");
     }

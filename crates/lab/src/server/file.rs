@@ -158,8 +158,8 @@ fn check_delays(space: &Space, delays: &[Nanos]) -> Result<(), ServerFileError> 
     for (at, delay) in delays.iter().enumerate() {
         let us = delay.as_micros_f64();
         let near = space.clone().only(Capability::Coalescing, &[us]);
-        let nearest = near.places().next();
-        let nearest = nearest.and_then(|it| ServerSetting::from_place(&near, &it).delay_us);
+        let nearest = near.points().next();
+        let nearest = nearest.and_then(|it| ServerSetting::from_point(&near, &it).delay_us);
         let Some(nearest) = nearest.filter(|nearest| *nearest != us) else { continue };
         let message = format!(
             "{delay} is no delay that a sweep of this card has: the nearest is {nearest}us"

@@ -96,9 +96,9 @@ mod tests {
         machine.dials.push(Dial { lowest: Hertz(1_200_000_000), ..other });
         let named = [Capability::UncoreFrequency];
         let space = Space::from_machine(&machine, &[lc_spec("a")], &named).unwrap();
-        let values: Vec<_> = space.places().map(|place| space.values(&place)[0]).collect();
+        let values: Vec<_> = space.points().map(|point| space.values(&point)[0]).collect();
         assert_eq!((values.len(), values[0], values[8]), (9, 1.2, 2.0));
-        let lowest = space.settings(&space.place(0));
+        let lowest = space.settings(&space.point(0));
         let set = |dial| Setting::UncoreFrequency(dial, Hertz(1_200_000_000));
         assert_eq!(lowest, [set(machine.dials[0].id), set(lull_control::DialId(7))]);
     }
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!((space.size(), space.values(&fastest)), (12, vec![2.0, 0.0]));
         let text = "idle-latency 2 us, energy-preference 0 of 255";
         assert_eq!(space.describe(&fastest), text);
-        let last = space.settings(&space.place(11));
+        let last = space.settings(&space.point(11));
         let power = |domain| Setting::EnergyPreference(DomainId(domain), EnergyPreference(255));
         let deepest = Setting::IdleLatency(Nanos::from_micros(50));
         assert_eq!(last, [deepest, power(0), power(1)]);

@@ -1,14 +1,14 @@
 //! The prior of a search: its prediction for a setting before it has measured one nearby.
 //!
-//! Without a prior the mean is a constant, and only places near those tried
+//! Without a prior the mean is a constant, and only points near those tried
 //! say anything of others. The response model (Dong et al., CCDS 2026, eqs. 1 and 2, with our
 //! form of eq. 3: [`Form::Coalesced`]) has six parameters that few trials fit,
-//! and speaks of all places; the Gaussian process then learns only by how much
+//! and speaks of all points; the Gaussian process then learns only by how much
 //! the server differs from it.
 
 use super::reading::Reading;
 use super::response::{Form, Measured, Response, fit};
-use super::space::{Place, Space};
+use super::space::{SearchPoint, Space};
 use lull_control::{Capability, Rng};
 use rand::SeedableRng;
 use serde::{Deserialize, Serialize};
@@ -56,16 +56,16 @@ impl Prior {
     /// frequency are not searched.
     pub(super) fn fit<'a>(
         space: &Space,
-        readings: impl Iterator<Item = (&'a Place, &'a Reading)>,
+        readings: impl Iterator<Item = (&'a SearchPoint, &'a Reading)>,
         bound_us: f64,
     ) -> Option<Self> {
         let axes = Axes::find(space)?;
         let sane = readings.filter(|(_, it)| it.tail_us < SWAMPED * bound_us);
         let measured: Vec<_> = sane
-            .map(|(place, it)| Measured {
+            .map(|(point, it)| Measured {
                 tail_us: it.tail_us,
                 watts: it.watts,
-                ..axes.at(&space.values(place))
+                ..axes.at(&space.values(point))
             })
             .collect();
         // The one start has no chance in it.
@@ -119,13 +119,13 @@ mod tests {
     }
 
     #[test]
-    fn few_readings_speak_of_places_far_away() {
+    fn few_readings_speak_of_points_far_away() {
         let space = Space::from_machine(&machine(4), &[lc_spec("a")], &KNOBS).unwrap();
-        let near: Vec<_> = space.places().filter(|it| it.0[0] < 20).collect();
+        let near: Vec<_> = space.points().filter(|it| it.0[0] < 20).collect();
         let readings: Vec<_> = near.iter().map(|it| (it, server(&space.values(it)))).collect();
-        let pairs = || readings.iter().map(|(place, reading)| (*place, reading));
+        let pairs = || readings.iter().map(|(point, reading)| (*point, reading));
         let prior = Prior::fit(&space, pairs(), 500.0).unwrap();
-        let far = space.values(&space.place(2 * 200));
+        let far = space.values(&space.point(2 * 200));
         let [tail, watts] = prior.logs(&far).map(f64::exp);
         let truth = server(&far);
         assert!((tail / truth.tail_us - 1.0).abs() < 0.05, "{tail} {truth:?}");

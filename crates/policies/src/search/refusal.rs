@@ -1,6 +1,6 @@
 //! Why a trial has no reading.
 
-use super::space::{Place, Space};
+use super::space::{SearchPoint, Space};
 use lull_control::Capability;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -49,24 +49,24 @@ impl From<StoredRefusal> for Refusal {
 /// dimension. A trial is its setting and, if it has no reading, the reason.
 pub fn refused_levels<'a>(
     space: &Space,
-    trials: &(impl Iterator<Item = (&'a Place, Option<&'a Refusal>)> + Clone),
+    trials: &(impl Iterator<Item = (&'a SearchPoint, Option<&'a Refusal>)> + Clone),
 ) -> BTreeSet<(usize, u16)> {
     let axis =
         |refusal: &Refusal| space.dimensions().iter().position(|it| Some(it.knob) == refusal.knob);
-    let refused = trials.clone().filter_map(|(place, refusal)| {
+    let refused = trials.clone().filter_map(|(point, refusal)| {
         let axis = axis(refusal?)?;
-        Some((axis, place.0[axis]))
+        Some((axis, point.0[axis]))
     });
     let was_set = |(axis, level): &(usize, u16)| {
         let mut set = trials.clone().filter(|(_, refusal)| refusal.is_none());
-        set.any(|(place, _)| place.0[*axis] == *level)
+        set.any(|(point, _)| point.0[*axis] == *level)
     };
     refused.filter(|level| !was_set(level)).collect()
 }
 
 /// Whether a setting has one of these levels.
-pub fn has_level(place: &Place, levels: &BTreeSet<(usize, u16)>) -> bool {
-    place.0.iter().copied().enumerate().any(|level| levels.contains(&level))
+pub fn has_level(point: &SearchPoint, levels: &BTreeSet<(usize, u16)>) -> bool {
+    point.0.iter().copied().enumerate().any(|level| levels.contains(&level))
 }
 
 #[cfg(test)]

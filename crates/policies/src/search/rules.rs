@@ -68,7 +68,7 @@ impl Method {
 /// The bound, the length and the caution of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
-    /// How places are chosen.
+    /// How candidates are chosen.
     pub method: Method,
     /// The bound on the tail, in microseconds.
     pub bound_us: f64,
@@ -78,7 +78,7 @@ pub struct Rules {
     pub trials: usize,
     /// Quasi-random trials to begin with (`Penalty` only; the paper's Ax: 5).
     pub begin: usize,
-    /// Probability of being near the bound at most that a place must have to be tried.
+    /// Probability of being near the bound at most that a candidate must have to be tried.
     pub floor: f64,
     /// Probability that one more trial meets the bound that it must have to be chosen for good.
     pub final_floor: f64,
@@ -91,7 +91,7 @@ pub struct Rules {
     /// five times running; 0 for never.
     pub stop_below: f64,
     /// Share of requests over the bound that a search may cause; then only
-    /// places that are nearly sure to meet it are tried.
+    /// candidates that are nearly sure to meet it are tried.
     pub harm_max: f64,
     /// Whether settings that are predicted to exceed twice the bound are never tried (`Apart` and
     /// `Front` only).

@@ -35,7 +35,7 @@ use super::evidence::MIN_STD_DEV;
 use super::prior::{Prior, PriorMean};
 use super::reading::Reading;
 use super::rules::{Method, Rules};
-use super::space::{Place, Space};
+use super::space::{SearchPoint, Space};
 use crate::toolkit::surrogate::{
     GaussianProcess, Posterior, log_expected_improvement, probability_below,
 };
@@ -75,7 +75,7 @@ pub(super) struct Models {
     /// Standard deviations of a trial by which their mean must be below the bound.
     margin: f64,
     /// Variance of readings beyond the common noise, where a setting has any.
-    excess: Vec<(Place, f64)>,
+    excess: Vec<(SearchPoint, f64)>,
 }
 
 /// The progress that best-effort apps lose: the logarithm of the most progress over that of a
@@ -102,24 +102,24 @@ impl Models {
     pub(super) fn fit(
         space: &Space,
         rules: &Rules,
-        readings: &[(&Place, &Reading)],
+        readings: &[(&SearchPoint, &Reading)],
     ) -> Option<Self> {
         let prior = match rules.prior {
             PriorMean::Constant => None,
             PriorMean::Response => Prior::fit(space, readings.iter().copied(), rules.bound_us),
         };
-        let inputs: Vec<_> = readings.iter().map(|(place, _)| space.coordinates(place)).collect();
-        let before = |place: &Place| expected(prior.as_ref(), space, place, rules.bound_us);
-        let tail = |(place, it): &(&Place, &Reading)| {
-            capped(it.tail_us / rules.bound_us) - before(place)[0]
+        let inputs: Vec<_> = readings.iter().map(|(point, _)| space.coordinates(point)).collect();
+        let before = |point: &SearchPoint| expected(prior.as_ref(), space, point, rules.bound_us);
+        let tail = |(point, it): &(&SearchPoint, &Reading)| {
+            capped(it.tail_us / rules.bound_us) - before(point)[0]
         };
-        let watts = |(place, it): &(&Place, &Reading)| it.watts.ln() - before(place)[1];
+        let watts = |(point, it): &(&SearchPoint, &Reading)| it.watts.ln() - before(point)[1];
         let tails: Vec<_> = readings.iter().map(tail).collect();
         let powers: Vec<_> = readings.iter().map(watts).collect();
         let tail = GaussianProcess::fit_each(&inputs, &tails)?;
         let excess = excess_noise(readings, &tails, tail.noise_std_dev().powi(2));
-        let extra = |place: &Place| of_place(&excess, place);
-        let extras: Vec<_> = readings.iter().map(|(place, _)| extra(place)).collect();
+        let extra = |point: &SearchPoint| excess_at(&excess, point);
+        let extras: Vec<_> = readings.iter().map(|(point, _)| extra(point)).collect();
         let tail = if excess.is_empty() { tail } else { tail.with_extra_noise(&tails, &extras)? };
         Some(Self {
             tail,
@@ -136,33 +136,37 @@ impl Models {
     }
 
     /// Returns the posteriors at a candidate.
-    pub(super) fn at(&self, space: &Space, place: &Place) -> View {
-        let at = space.coordinates(place);
-        let view = self.view(space, place, self.tail.posterior(&at), self.watts.posterior(&at));
+    pub(super) fn at(&self, space: &Space, point: &SearchPoint) -> View {
+        let at = space.coordinates(point);
+        let view = self.view(space, point, self.tail.posterior(&at), self.watts.posterior(&at));
         View { lost: self.lost.as_ref().map(|it| it.process.posterior(&at)), ..view }
     }
 
     /// Returns the posteriors at many candidates, given with their coordinates.
-    pub(super) fn views_at(&self, space: &Space, places: &[(Place, Vec<f64>)]) -> Vec<View> {
-        let points = || places.iter().map(|(_, at)| at.as_slice());
-        let (tails, watts) = (self.tail.posteriors(points()), self.watts.posteriors(points()));
-        let all = tails.into_iter().zip(watts).zip(places);
+    pub(super) fn views_at(
+        &self,
+        space: &Space,
+        candidates: &[(SearchPoint, Vec<f64>)],
+    ) -> Vec<View> {
+        let inputs = || candidates.iter().map(|(_, at)| at.as_slice());
+        let (tails, watts) = (self.tail.posteriors(inputs()), self.watts.posteriors(inputs()));
+        let all = tails.into_iter().zip(watts).zip(candidates);
         let mut views: Vec<_> =
-            all.map(|((tail, watts), (place, _))| self.view(space, place, tail, watts)).collect();
+            all.map(|((tail, watts), (point, _))| self.view(space, point, tail, watts)).collect();
         if let Some(lost) = &self.lost {
-            for (view, lost) in views.iter_mut().zip(lost.process.posteriors(points())) {
+            for (view, lost) in views.iter_mut().zip(lost.process.posteriors(inputs())) {
                 view.lost = Some(lost);
             }
         }
         views
     }
 
-    fn view(&self, space: &Space, place: &Place, tail: Posterior, watts: Posterior) -> View {
-        let noise = self.tail.noise_std_dev().hypot(of_place(&self.excess, place).sqrt());
+    fn view(&self, space: &Space, point: &SearchPoint, tail: Posterior, watts: Posterior) -> View {
+        let noise = self.tail.noise_std_dev().hypot(excess_at(&self.excess, point).sqrt());
         if self.prior.is_none() {
             return View { tail, watts, lost: None, noise };
         }
-        let [more_tail, more_watts] = expected(self.prior.as_ref(), space, place, self.bound_us);
+        let [more_tail, more_watts] = expected(self.prior.as_ref(), space, point, self.bound_us);
         let (tail, watts) = (raised(tail, more_tail), raised(watts, more_watts));
         View { tail, watts, lost: None, noise }
     }
@@ -202,7 +206,11 @@ impl Models {
 
 impl LostProgress {
     /// Returns `None` unless the search is one of the front and each reading has progress.
-    fn fit(rules: &Rules, inputs: &[Vec<f64>], readings: &[(&Place, &Reading)]) -> Option<Self> {
+    fn fit(
+        rules: &Rules,
+        inputs: &[Vec<f64>],
+        readings: &[(&SearchPoint, &Reading)],
+    ) -> Option<Self> {
         if rules.method != Method::Front {
             return None;
         }
@@ -220,13 +228,13 @@ impl LostProgress {
 
 /// Returns the pooled standard deviation of the readings of the same setting; `None` with fewer
 /// than three degrees of freedom.
-fn repeated_noise(readings: &[(&Place, &Reading)], tails: &[f64]) -> Option<f64> {
-    let mut by_place: BTreeMap<&Place, Vec<f64>> = BTreeMap::new();
-    for ((place, _), tail) in readings.iter().zip(tails) {
-        by_place.entry(place).or_default().push(*tail);
+fn repeated_noise(readings: &[(&SearchPoint, &Reading)], tails: &[f64]) -> Option<f64> {
+    let mut by_point: BTreeMap<&SearchPoint, Vec<f64>> = BTreeMap::new();
+    for ((point, _), tail) in readings.iter().zip(tails) {
+        by_point.entry(point).or_default().push(*tail);
     }
     let (mut squares, mut freedom) = (0.0, 0);
-    for tails in by_place.values() {
+    for tails in by_point.values() {
         let mean = tails.iter().sum::<f64>() / tails.len() as f64;
         squares += tails.iter().map(|tail| (tail - mean).powi(2)).sum::<f64>();
         freedom += tails.len() - 1;
@@ -246,26 +254,30 @@ fn margin(rules: &Rules) -> f64 {
 }
 
 /// Returns the variance of the readings of each setting beyond the common noise.
-fn excess_noise(readings: &[(&Place, &Reading)], tails: &[f64], common: f64) -> Vec<(Place, f64)> {
-    let mut by_place: BTreeMap<&Place, Vec<f64>> = BTreeMap::new();
-    for ((place, _), tail) in readings.iter().zip(tails) {
-        by_place.entry(place).or_default().push(*tail);
+fn excess_noise(
+    readings: &[(&SearchPoint, &Reading)],
+    tails: &[f64],
+    common: f64,
+) -> Vec<(SearchPoint, f64)> {
+    let mut by_point: BTreeMap<&SearchPoint, Vec<f64>> = BTreeMap::new();
+    for ((point, _), tail) in readings.iter().zip(tails) {
+        by_point.entry(point).or_default().push(*tail);
     }
-    let excess = |(place, tails): (&Place, Vec<f64>)| {
+    let excess = |(point, tails): (&SearchPoint, Vec<f64>)| {
         if tails.len() < OWN_NOISE {
             return None;
         }
         let count = tails.len() as f64;
         let mean = tails.iter().sum::<f64>() / count;
         let variance = tails.iter().map(|tail| (tail - mean).powi(2)).sum::<f64>() / (count - 1.0);
-        (variance > common).then(|| (place.clone(), variance - common))
+        (variance > common).then(|| (point.clone(), variance - common))
     };
-    by_place.into_iter().filter_map(excess).collect()
+    by_point.into_iter().filter_map(excess).collect()
 }
 
 /// The excess of a setting; 0 if it has none.
-fn of_place(excess: &[(Place, f64)], place: &Place) -> f64 {
-    excess.iter().find(|(one, _)| one == place).map_or(0.0, |(_, variance)| *variance)
+fn excess_at(excess: &[(SearchPoint, f64)], point: &SearchPoint) -> f64 {
+    excess.iter().find(|(one, _)| one == point).map_or(0.0, |(_, variance)| *variance)
 }
 
 impl View {
@@ -300,10 +312,10 @@ impl View {
     }
 }
 
-/// The prior mean of both processes at a place.
-fn expected(prior: Option<&Prior>, space: &Space, place: &Place, bound_us: f64) -> [f64; 2] {
+/// The prior mean of both processes at a point.
+fn expected(prior: Option<&Prior>, space: &Space, point: &SearchPoint, bound_us: f64) -> [f64; 2] {
     let Some(prior) = prior else { return [0.0; 2] };
-    let [tail, watts] = prior.logs(&space.values(place));
+    let [tail, watts] = prior.logs(&space.values(point));
     [capped(tail.exp() / bound_us), watts]
 }
 
@@ -341,13 +353,13 @@ mod tests {
             late: 0,
             progress_per_s: None,
         };
-        let places: Vec<_> = space.places().collect();
+        let points: Vec<_> = space.points().collect();
         let bursts = [3.7, 3.3, 300.0, 3.8, 227.0, 524.0, 5.9].map(reading);
         let quiet = [4.0, 4.5, 6.1, 4.2, 4.4].map(reading);
-        let mut all: Vec<_> = bursts.iter().map(|it| (&places[0], it)).collect();
-        all.extend(quiet.iter().map(|it| (&places[1], it)));
+        let mut all: Vec<_> = bursts.iter().map(|it| (&points[0], it)).collect();
+        all.extend(quiet.iter().map(|it| (&points[1], it)));
         let models = Models::fit(&space, &rules, &all).unwrap();
-        let [first, second] = [&places[0], &places[1]].map(|it| models.at(&space, it).meets());
+        let [first, second] = [&points[0], &points[1]].map(|it| models.at(&space, it).meets());
         assert!(first < 0.8 && second > 0.95, "{first} {second}");
     }
 }

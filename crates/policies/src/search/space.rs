@@ -18,10 +18,10 @@ const FAST_DELAY: Nanos = Nanos::from_micros(20);
 /// of 2 us. A level is counted in 16 bits, and a search predicts every setting at each trial.
 const DELAYS_MAX: u64 = 1024;
 
-/// A place in a space: the level of every dimension.
+/// A point of the search space: one level for every dimension.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Place(pub Vec<u16>);
+pub struct SearchPoint(pub Vec<u16>);
 
 /// One knob, or all of its kind together, with the levels that can be set.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,7 +34,7 @@ pub struct Dimension {
     pub fast: u16,
 }
 
-/// All places that can be tried.
+/// All points that can be tried.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Space {
     dimensions: Vec<Dimension>,
@@ -257,55 +257,55 @@ impl Space {
         has_other.then_some(self)
     }
 
-    /// Number of places.
+    /// Number of points.
     pub fn size(&self) -> usize {
         self.dimensions.iter().map(|dimension| dimension.levels.len()).product()
     }
 
-    /// All places, the first dimension slowest.
-    pub fn places(&self) -> impl Iterator<Item = Place> + '_ {
-        (0..self.size()).map(|number| self.place(number))
+    /// All points, the first dimension slowest.
+    pub fn points(&self) -> impl Iterator<Item = SearchPoint> + '_ {
+        (0..self.size()).map(|number| self.point(number))
     }
 
-    /// Returns the setting with this index in the order of [`Space::places`].
-    pub fn place(&self, number: usize) -> Place {
+    /// Returns the point with this index in the order of [`Space::points`].
+    pub fn point(&self, number: usize) -> SearchPoint {
         let mut rest = number;
         let mut levels = vec![0; self.dimensions.len()];
         for (level, dimension) in levels.iter_mut().zip(&self.dimensions).rev() {
             *level = (rest % dimension.levels.len()) as u16;
             rest /= dimension.levels.len();
         }
-        Place(levels)
+        SearchPoint(levels)
     }
 
-    /// The place that is best for latency.
-    pub fn fastest(&self) -> Place {
-        Place(self.dimensions.iter().map(|dimension| dimension.fast).collect())
+    /// The point that is best for latency.
+    pub fn fastest(&self) -> SearchPoint {
+        SearchPoint(self.dimensions.iter().map(|dimension| dimension.fast).collect())
     }
 
     /// Coordinates in [0, 1], as models see them: one of each dimension, then one of each mode.
-    pub fn coordinates(&self, place: &Place) -> Vec<f64> {
-        self.levels(place).map(|level| level.at).chain(self.modes(place)).collect()
+    pub fn coordinates(&self, point: &SearchPoint) -> Vec<f64> {
+        self.levels(point).map(|level| level.at).chain(self.modes(point)).collect()
     }
 
     /// Values in each knob's own unit.
-    pub fn values(&self, place: &Place) -> Vec<f64> {
-        self.levels(place).map(|level| level.value).collect()
+    pub fn values(&self, point: &SearchPoint) -> Vec<f64> {
+        self.levels(point).map(|level| level.value).collect()
     }
 
     /// Returns the settings of a point.
-    pub fn settings(&self, place: &Place) -> Vec<Setting> {
-        self.levels(place).flat_map(|level| level.settings.clone()).collect()
+    pub fn settings(&self, point: &SearchPoint) -> Vec<Setting> {
+        self.levels(point).flat_map(|level| level.settings.clone()).collect()
     }
 
-    /// The place nearest to these values, in each knob's own unit.
-    pub fn nearest(&self, values: &[f64]) -> Place {
+    /// The point nearest to these values, in each knob's own unit.
+    pub fn nearest(&self, values: &[f64]) -> SearchPoint {
         let pairs = self.dimensions.iter().zip(values);
-        Place(pairs.map(|(dimension, value)| dimension.nearest(*value)).collect())
+        SearchPoint(pairs.map(|(dimension, value)| dimension.nearest(*value)).collect())
     }
 
-    /// The place at these coordinates of its dimensions, with fixed delays.
-    pub(crate) fn at(&self, coordinates: &[f64]) -> Place {
+    /// The point at these coordinates of its dimensions, with fixed delays.
+    pub(crate) fn at(&self, coordinates: &[f64]) -> SearchPoint {
         let level = |(dimension, at): (&Dimension, &f64)| {
             let distance = |level: &Level| (level.at - at).abs();
             let pairs = dimension.levels.iter().enumerate();
@@ -313,19 +313,19 @@ impl Space {
             let best = numbers.min_by(|a, b| distance(a.1).total_cmp(&distance(b.1)));
             best.map_or(0, |(level, _)| level as u16)
         };
-        Place(self.dimensions.iter().zip(coordinates).map(level).collect())
+        SearchPoint(self.dimensions.iter().zip(coordinates).map(level).collect())
     }
 
-    /// Whether a place lies in it (a stored one may be of another machine).
-    pub fn contains(&self, place: &Place) -> bool {
+    /// Whether a point lies in the space (a stored one may be of another machine).
+    pub fn contains(&self, point: &SearchPoint) -> bool {
         let within =
             |(level, dimension): (&u16, &Dimension)| usize::from(*level) < dimension.levels.len();
-        place.0.len() == self.dimensions.len() && place.0.iter().zip(&self.dimensions).all(within)
+        point.0.len() == self.dimensions.len() && point.0.iter().zip(&self.dimensions).all(within)
     }
 
-    /// A place for people: `coalescing 200 us, frequency 1.3 GHz`.
-    pub fn describe(&self, place: &Place) -> String {
-        let pairs = self.dimensions.iter().zip(self.levels(place));
+    /// Describes a point for people: `coalescing 200 us, frequency 1.3 GHz`.
+    pub fn describe(&self, point: &SearchPoint) -> String {
+        let pairs = self.dimensions.iter().zip(self.levels(point));
         let text = pairs.map(|(dimension, level)| match level.is_adaptive() {
             true => format!("{} adaptive", dimension.knob),
             false => format!("{} {} {}", dimension.knob, level.value, dimension.unit()),
@@ -333,8 +333,8 @@ impl Space {
         text.collect::<Vec<_>>().join(", ")
     }
 
-    fn levels<'a>(&'a self, place: &'a Place) -> impl Iterator<Item = &'a Level> {
-        let pairs = self.dimensions.iter().zip(&place.0);
+    fn levels<'a>(&'a self, point: &'a SearchPoint) -> impl Iterator<Item = &'a Level> {
+        let pairs = self.dimensions.iter().zip(&point.0);
         pairs.map(|(dimension, level)| &dimension.levels[usize::from(*level)])
     }
 }
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn every_knob_has_its_levels_and_a_place_sets_all() {
+    fn every_knob_has_its_levels_and_a_point_sets_all() {
         let space = space(&[]);
         let sizes: Vec<_> = space.dimensions().iter().map(|it| it.levels.len()).collect();
         assert_eq!(sizes, [501, 2, 4, 11]);
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn given_values_make_a_space_whose_fastest_place_is_known() {
+    fn given_values_make_a_space_whose_fastest_point_is_known() {
         let delays = vec![100.0, 0.0, 20.0];
         let space = Space::from_values(&[
             (Capability::Coalescing, delays.clone()),
@@ -530,12 +530,14 @@ mod tests {
     fn numbers_and_coordinates_go_both_ways() {
         let space = space(&THREE);
         for number in [0, 1, 77, space.size() - 1] {
-            let place = space.place(number);
-            assert!(space.contains(&place));
-            assert_eq!(space.at(&space.coordinates(&place)), place);
-            assert_eq!(space.nearest(&space.values(&place)), place);
+            let point = space.point(number);
+            assert!(space.contains(&point));
+            assert_eq!(space.at(&space.coordinates(&point)), point);
+            assert_eq!(space.nearest(&space.values(&point)), point);
         }
-        assert!(!space.contains(&Place(vec![0, 2, 0])) && !space.contains(&Place(vec![0])));
+        assert!(
+            !space.contains(&SearchPoint(vec![0, 2, 0])) && !space.contains(&SearchPoint(vec![0]))
+        );
     }
 
     #[test]

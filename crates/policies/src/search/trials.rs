@@ -30,7 +30,7 @@ use super::reading::Reading;
 use super::refusal::{Refusal, has_level, refused_levels};
 use super::rules::{Method, Rules};
 use super::separate::{Models, View};
-use super::space::{Dimension, Place, Space};
+use super::space::{Dimension, SearchPoint, Space};
 use crate::toolkit::surrogate::{GaussianProcess, Posterior, log_expected_improvement};
 use lull_control::{Capability, Rng, TrialEvidence};
 use rand::RngExt;
@@ -41,8 +41,9 @@ use std::collections::BTreeSet;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// The candidate setting.
-    pub place: Place,
-    /// The reading, or why the place could not be set.
+    #[serde(rename = "place")]
+    pub point: SearchPoint,
+    /// The reading, or why the point could not be set.
     pub outcome: Result<Reading, Refusal>,
 }
 
@@ -50,7 +51,7 @@ pub struct Trial {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Next {
     /// The candidate setting.
-    pub place: Place,
+    pub point: SearchPoint,
     /// The share by which power is expected to fall, or the hypervolume of the front to grow, if
     /// a model chose the candidate.
     pub expected_gain: Option<f64>,
@@ -71,7 +72,7 @@ pub struct Prediction {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
     /// The candidate setting.
-    pub place: Place,
+    pub point: SearchPoint,
     /// Whether its trials show that it meets the bound. If not, those of no tried setting do,
     /// and this is the fastest one.
     pub meets: bool,
@@ -90,11 +91,11 @@ pub struct Search {
     rules: Rules,
     trials: Vec<Trial>,
     /// All candidates that may be proposed, with their coordinates.
-    candidates: Vec<(Place, Vec<f64>)>,
+    candidates: Vec<(SearchPoint, Vec<f64>)>,
     /// A setting that was good in an earlier search, at this load or another one.
-    before: Option<Place>,
+    before: Option<SearchPoint>,
     /// Settings that an earlier search at this load has refuted.
-    left_out: Vec<Place>,
+    left_out: Vec<SearchPoint>,
     /// Proposals in a row with an expected gain below `stop_below`, for the early stop.
     low_gains: usize,
     /// Start of the quasi-random sequence.
@@ -113,14 +114,14 @@ const DRAWS_MAX: usize = 100;
 /// Settings that are not proposed again.
 struct Closed {
     /// Refused or refuted ones, in order.
-    places: Vec<Place>,
+    points: Vec<SearchPoint>,
     /// Refused levels, by dimension: every setting that has one of them is closed.
     levels: BTreeSet<(usize, u16)>,
 }
 
 impl Closed {
-    fn contains(&self, place: &Place) -> bool {
-        self.places.binary_search(place).is_ok() || has_level(place, &self.levels)
+    fn contains(&self, point: &SearchPoint) -> bool {
+        self.points.binary_search(point).is_ok() || has_level(point, &self.levels)
     }
 }
 
@@ -135,8 +136,8 @@ impl Search {
         while greatest_common_divisor(stride, all) > 1 {
             stride += 2;
         }
-        let candidates = (0..all).step_by(stride).map(|number| space.place(number));
-        let located = |place: Place| (place.clone(), space.coordinates(&place));
+        let candidates = (0..all).step_by(stride).map(|number| space.point(number));
+        let located = |point: SearchPoint| (point.clone(), space.coordinates(&point));
         let candidates = candidates.map(located).collect();
         Self {
             candidates,
@@ -180,11 +181,11 @@ impl Search {
 
     /// Returns the next candidate while those of `open` are measured: they count as trials, and
     /// are not explored again. `None` may mean that one of them must have its reading first.
-    pub fn ask_beside(&mut self, open: &[Place], rng: &mut Rng) -> Option<Next> {
+    pub fn ask_beside(&mut self, open: &[SearchPoint], rng: &mut Rng) -> Option<Next> {
         let (count, was_ending) = (self.trials.len(), self.is_ending);
-        let unread = |place: &Place| {
+        let unread = |point: &SearchPoint| {
             let why = "it has no reading yet".to_owned();
-            Trial { place: place.clone(), outcome: Err(why.into()) }
+            Trial { point: point.clone(), outcome: Err(why.into()) }
         };
         self.trials.extend(open.iter().map(unread));
         let next = self.ask(rng);
@@ -196,8 +197,8 @@ impl Search {
         next
     }
 
-    /// Records the result of trying a place.
-    pub fn tell(&mut self, place: Place, outcome: Result<Reading, Refusal>) {
+    /// Records the result of trying a point.
+    pub fn tell(&mut self, point: SearchPoint, outcome: Result<Reading, Refusal>) {
         let sound = outcome.and_then(|reading| {
             let numbers = [reading.tail_us, reading.watts];
             let is_sound = numbers.iter().all(|value| value.is_finite() && *value > 0.0);
@@ -207,7 +208,7 @@ impl Search {
                 false => Err(format!("no sound reading: {reading:?}").into()),
             }
         });
-        self.trials.push(Trial { place, outcome: sound });
+        self.trials.push(Trial { point, outcome: sound });
     }
 
     /// Returns a knob that cannot be searched: all of its levels but one were refused, or it was
@@ -217,7 +218,7 @@ impl Search {
         let refused = self.refused_levels();
         let is_useless = |(axis, dimension): &(usize, &Dimension)| {
             let refused = refused.iter().filter(|(of, _)| of == axis).count();
-            let set: BTreeSet<u16> = self.readings().map(|(place, _)| place.0[*axis]).collect();
+            let set: BTreeSet<u16> = self.readings().map(|(point, _)| point.0[*axis]).collect();
             let is_fixed = refused > 0 && refused + 1 >= dimension.levels.len();
             is_fixed || (set.len() < 2 && refused > set.len() + 1)
         };
@@ -243,17 +244,17 @@ impl Search {
     }
 
     /// Returns the evidence of a setting's trials; `None` before the first reading of it.
-    pub fn evidence(&self, place: &Place) -> Option<TrialEvidence> {
-        self.weighed(self.models().as_ref(), place)
+    pub fn evidence(&self, point: &SearchPoint) -> Option<TrialEvidence> {
+        self.weighed(self.models().as_ref(), point)
     }
 
     /// Returns the settings that the trials refute, and those that an earlier search has
     /// refuted.
-    pub fn refuted(&self) -> Vec<Place> {
-        let tried: BTreeSet<_> = self.readings().map(|(place, _)| place).collect();
-        let refuted = tried.into_iter().filter(|place| self.is_refuted(place));
+    pub fn refuted(&self) -> Vec<SearchPoint> {
+        let tried: BTreeSet<_> = self.readings().map(|(point, _)| point).collect();
+        let refuted = tried.into_iter().filter(|point| self.is_refuted(point));
         let mut all: Vec<_> = refuted.cloned().collect();
-        all.extend(self.left_out.iter().filter(|place| self.is_left_out(place)).cloned());
+        all.extend(self.left_out.iter().filter(|point| self.is_left_out(point)).cloned());
         all.sort_unstable();
         all.dedup();
         all
@@ -261,56 +262,56 @@ impl Search {
 
     /// Sets a setting that was good in an earlier search. It is tried right after the fastest
     /// one (`Apart` only; the other methods choose their own first candidates).
-    pub fn begin_with(&mut self, place: Place) {
-        self.before = Some(place);
+    pub fn begin_with(&mut self, point: SearchPoint) {
+        self.before = Some(point);
     }
 
     /// Leaves out settings that an earlier search at this load has refuted. They are candidates
     /// again if the fastest setting was among them and has met the bound since: then the server
     /// is not the one that was searched.
-    pub fn leave_out(&mut self, places: impl IntoIterator<Item = Place>) {
-        self.left_out.extend(places);
+    pub fn leave_out(&mut self, points: impl IntoIterator<Item = SearchPoint>) {
+        self.left_out.extend(points);
     }
 
     /// Returns the predictions for some settings; `None` before the second reading.
-    pub fn predict(&self, places: &[Place]) -> Option<Vec<Prediction>> {
+    pub fn predict(&self, points: &[SearchPoint]) -> Option<Vec<Prediction>> {
         let models = self.models()?;
-        let believed = |place: &Place| {
-            let view = models.at(&self.space, place);
+        let believed = |point: &SearchPoint| {
+            let view = models.at(&self.space, point);
             Prediction {
                 tail_us: view.tail_us(self.rules.bound_us),
                 watts: view.watts.mean.exp(),
                 meets: view.meets(),
             }
         };
-        Some(places.iter().map(believed).collect())
+        Some(points.iter().map(believed).collect())
     }
 
-    fn readings(&self) -> impl Iterator<Item = (&Place, &Reading)> {
-        self.trials.iter().filter_map(|trial| Some((&trial.place, trial.outcome.as_ref().ok()?)))
+    fn readings(&self) -> impl Iterator<Item = (&SearchPoint, &Reading)> {
+        self.trials.iter().filter_map(|trial| Some((&trial.point, trial.outcome.as_ref().ok()?)))
     }
 
-    fn readings_at(&self, place: &Place) -> Vec<Reading> {
-        self.readings().filter(|(one, _)| *one == place).map(|(_, it)| *it).collect()
+    fn readings_at(&self, point: &SearchPoint) -> Vec<Reading> {
+        self.readings().filter(|(one, _)| *one == point).map(|(_, it)| *it).collect()
     }
 
-    fn weighed(&self, models: Option<&Models>, place: &Place) -> Option<TrialEvidence> {
-        let readings = self.readings_at(place);
-        let predicted = models.map_or(0.0, |models| models.at(&self.space, place).meets());
+    fn weighed(&self, models: Option<&Models>, point: &SearchPoint) -> Option<TrialEvidence> {
+        let readings = self.readings_at(point);
+        let predicted = models.map_or(0.0, |models| models.at(&self.space, point).meets());
         (!readings.is_empty()).then(|| weigh(&readings, &self.rules, predicted))
     }
 
-    fn is_refuted(&self, place: &Place) -> bool {
-        is_refuted(&self.readings_at(place), &self.rules)
+    fn is_refuted(&self, point: &SearchPoint) -> bool {
+        is_refuted(&self.readings_at(point), &self.rules)
     }
 
-    fn is_left_out(&self, place: &Place) -> bool {
+    fn is_left_out(&self, point: &SearchPoint) -> bool {
         let fastest = self.space.fastest();
         let has_changed = || {
             let meets = |it: &Reading| it.tail_us <= self.rules.bound_us;
             self.left_out.contains(&fastest) && self.readings_at(&fastest).iter().any(meets)
         };
-        *place != fastest && self.left_out.contains(place) && !has_changed()
+        *point != fastest && self.left_out.contains(point) && !has_changed()
     }
 
     /// Whether a search that is to be safe may try a setting.
@@ -320,10 +321,10 @@ impl Search {
 
     fn random_candidate(&self, rng: &mut Rng) -> Next {
         let refused = self.refused_levels();
-        let draw = || self.space.place(rng.random_range(0..self.space.size()));
+        let draw = || self.space.point(rng.random_range(0..self.space.size()));
         let mut drawn = std::iter::repeat_with(draw).take(DRAWS_MAX);
-        let place = drawn.find(|place| !has_level(place, &refused));
-        Next { place: place.unwrap_or_else(|| self.space.fastest()), expected_gain: None }
+        let point = drawn.find(|point| !has_level(point, &refused));
+        Next { point: point.unwrap_or_else(|| self.space.fastest()), expected_gain: None }
     }
 
     /// An additive recurrence by powers of the generalised golden ratio, from a
@@ -340,7 +341,7 @@ impl Search {
         let coordinate =
             |(axis, shift): (usize, &f64)| (shift + turn / ratio.powi(axis as i32 + 1)).fract();
         let at: Vec<f64> = shift.iter().enumerate().map(coordinate).collect();
-        Next { place: self.space.at(&at), expected_gain: None }
+        Next { point: self.space.at(&at), expected_gain: None }
     }
 
     fn ask_penalty(&mut self, rng: &mut Rng) -> Option<Next> {
@@ -348,7 +349,7 @@ impl Search {
             return Some(self.quasi_random(rng));
         }
         let inputs: Vec<_> =
-            self.readings().map(|(place, _)| self.space.coordinates(place)).collect();
+            self.readings().map(|(point, _)| self.space.coordinates(point)).collect();
         let outputs: Vec<_> =
             self.readings().map(|(_, it)| penalty(it, self.rules.bound_us).ln()).collect();
         let Some(model) = GaussianProcess::fit_each(&inputs, &outputs) else {
@@ -366,28 +367,28 @@ impl Search {
         let is_open = |score: f64| !score.is_nan() && (!self.rules.safe || score > f64::MIN);
         let pairs = scores.zip(&self.candidates).filter(|(score, _)| is_open(*score));
         let closed = self.closed();
-        let open = pairs.filter(|(_, (place, _))| !closed.contains(place));
-        let (score, (place, _)) = open.max_by(|a, b| a.0.total_cmp(&b.0))?;
-        let place = place.clone();
+        let open = pairs.filter(|(_, (point, _))| !closed.contains(point));
+        let (score, (point, _)) = open.max_by(|a, b| a.0.total_cmp(&b.0))?;
+        let point = point.clone();
         // Outputs are logarithms, so a decrease is a share.
         let gain = score.exp();
         self.low_gains = if gain < self.rules.stop_below { self.low_gains + 1 } else { 0 };
         if self.low_gains >= LOW_GAINS_MAX {
             return None;
         }
-        Some(Next { place, expected_gain: Some(gain) })
+        Some(Next { point, expected_gain: Some(gain) })
     }
 
     fn closed(&self) -> Closed {
-        let mut places = self.refuted();
+        let mut points = self.refuted();
         let refused = self.trials.iter().filter(|trial| trial.outcome.is_err());
-        places.extend(refused.map(|trial| trial.place.clone()));
-        places.sort_unstable();
-        Closed { places, levels: self.refused_levels() }
+        points.extend(refused.map(|trial| trial.point.clone()));
+        points.sort_unstable();
+        Closed { points, levels: self.refused_levels() }
     }
 
     fn refused_levels(&self) -> BTreeSet<(usize, u16)> {
-        let trials = self.trials.iter().map(|it| (&it.place, it.outcome.as_ref().err()));
+        let trials = self.trials.iter().map(|it| (&it.point, it.outcome.as_ref().err()));
         refused_levels(&self.space, &trials)
     }
 
@@ -401,10 +402,10 @@ impl Search {
         let met = self.readings().filter(|(_, it)| it.tail_us <= self.rules.bound_us);
         let good = met.min_by(|a, b| a.1.watts.total_cmp(&b.1.watts));
         let fastest = || self.readings().min_by(|a, b| a.1.tail_us.total_cmp(&b.1.tail_us));
-        let (place, reading) = good.or_else(fastest)?;
-        let evidence = self.weighed(models, place)?;
+        let (point, reading) = good.or_else(fastest)?;
+        let evidence = self.weighed(models, point)?;
         Some(Choice {
-            place: place.clone(),
+            point: point.clone(),
             meets: good.is_some() && self.rules.is_enough(&evidence),
             evidence,
             watts: reading.watts,

@@ -59,7 +59,7 @@ use crate::entry::{
     ConfigSchema, Entry, Family, LatencyDetail, NaturalEpoch, PolicyKind, SettingSearch,
 };
 use crate::search::{
-    CardRefusals, Choice, Gather, Gathered, Place, Protocol, Rules, Search, Space, Tuning,
+    CardRefusals, Choice, Gather, Gathered, Protocol, Rules, Search, SearchPoint, Space, Tuning,
     of_another_load,
 };
 use crate::toolkit::slack::check_apps;
@@ -130,11 +130,11 @@ struct Bayop {
     protocol: Option<Protocol>,
     stage: Stage,
     /// Settings that meet the bound, by load.
-    known: Vec<(f64, Place)>,
+    known: Vec<(f64, SearchPoint)>,
     /// Settings to try early at a load, on no evidence.
-    hints: Vec<(f64, Place)>,
+    hints: Vec<(f64, SearchPoint)>,
     /// Settings that do not meet the bound, by load.
-    refuted: Vec<(f64, Place)>,
+    refuted: Vec<(f64, SearchPoint)>,
     /// Rate in the last reading of a search.
     rate_per_s: f64,
     /// Searches in a row that began again because the load changed.
@@ -206,15 +206,15 @@ impl Bayop {
         let mut search = Search::new(self.space.clone(), self.rules(protocol));
         let hint = || self.nearest(&self.hints, self.rate_per_s);
         let other = || {
-            let known = self.known.iter().map(|(rate, place)| (*rate, place));
+            let known = self.known.iter().map(|(rate, point)| (*rate, point));
             of_another_load(known, self.rate_per_s).cloned()
         };
-        if let Some(place) = self.known_at(self.rate_per_s).or_else(hint).or_else(other) {
-            search.begin_with(place);
+        if let Some(point) = self.known_at(self.rate_per_s).or_else(hint).or_else(other) {
+            search.begin_with(point);
         }
         let near = |rate: f64| is_near(rate, self.rate_per_s, self.config.load_change);
         let refuted = self.refuted.iter().filter(|(rate, _)| near(*rate));
-        search.leave_out(refuted.map(|(_, place)| place.clone()));
+        search.leave_out(refuted.map(|(_, point)| point.clone()));
         self.go_on(Box::new(search), None, (protocol, now), rng);
     }
 
@@ -229,22 +229,22 @@ impl Bayop {
         let Some(next) = search.ask(rng) else { return self.settle(&search, protocol, now) };
         let number = search.trials().len() as u32 + 1;
         let reason = Reason::Trial { number, expected_gain: next.expected_gain };
-        revise(&mut self.plan, self.space.settings(&next.place), &reason);
+        revise(&mut self.plan, self.space.settings(&next.point), &reason);
         let gather = Gather::new(protocol);
         self.stage =
-            Stage::Trying(Trying { search, place: next.place, gather, refused: None, load });
+            Stage::Trying(Trying { search, point: next.point, gather, refused: None, load });
     }
 
-    /// The best place stays; without one that meets the bound, the fastest.
+    /// The best point stays; without one that meets the bound, the fastest.
     fn settle(&mut self, search: &Search, protocol: Protocol, now: Nanos) {
         self.restarts = 0;
         let trials = search.trials().len() as u32;
         let choice = search.choice();
-        let (place, meets, reason) = match &choice {
-            Some(Choice { place, meets: true, watts, .. }) => {
+        let (point, meets, reason) = match &choice {
+            Some(Choice { point, meets: true, watts, .. }) => {
                 let found = Reason::Found { trials, score: *watts };
                 let stayed = search.confinement().map(|cause| Reason::Safe { cause });
-                (place.clone(), true, stayed.unwrap_or(found))
+                (point.clone(), true, stayed.unwrap_or(found))
             }
             other => (self.space.fastest(), false, self.unmet(protocol, search, other.as_ref())),
         };
@@ -254,18 +254,18 @@ impl Bayop {
             list.retain(|(rate, _)| !is_here(*rate));
         }
         let refuted = search.refuted();
-        self.refuted.extend(refuted.iter().map(|place| (self.rate_per_s, place.clone())));
+        self.refuted.extend(refuted.iter().map(|point| (self.rate_per_s, point.clone())));
         if meets {
-            self.known.push((self.rate_per_s, place.clone()));
+            self.known.push((self.rate_per_s, point.clone()));
         }
-        if let Some(figures) = figures_of(&place, choice.as_ref(), search) {
-            self.note(&place, meets, figures, trials);
+        if let Some(figures) = figures_of(&point, choice.as_ref(), search) {
+            self.note(&point, meets, figures, trials);
             if let Some(found) = self.found.last_mut() {
-                found.evidence = search.evidence(&place);
+                found.evidence = search.evidence(&point);
                 found.refuted = refuted.iter().map(|it| self.space.values(it)).collect();
             }
         }
-        self.hold(&place, meets, (protocol, now), &reason);
+        self.hold(&point, meets, (protocol, now), &reason);
     }
 
     /// Why the fastest setting is in force: no setting was shown to meet the bound.
@@ -285,7 +285,7 @@ impl Bayop {
 
     /// Records the setting that was found, or measured again, at the current load. It replaces an
     /// earlier discovery at this load that has not been collected yet.
-    fn note(&mut self, place: &Place, meets: bool, figures: (f64, f64), trials: u32) {
+    fn note(&mut self, point: &SearchPoint, meets: bool, figures: (f64, f64), trials: u32) {
         let Some(Protocol { app, .. }) = self.protocol else { return };
         let (rate_per_s, near) = (self.rate_per_s, self.config.load_change);
         self.found.retain(|one| one.trials > trials || !is_near(one.rate_per_s, rate_per_s, near));
@@ -293,8 +293,8 @@ impl Bayop {
         self.found.push(Discovery {
             app,
             rate_per_s,
-            settings: self.space.settings(place),
-            values: self.space.values(place),
+            settings: self.space.settings(point),
+            values: self.space.values(point),
             knobs: self.space.dimensions().iter().map(|it| it.knob).collect(),
             meets,
             tail_us,
@@ -305,14 +305,14 @@ impl Bayop {
         });
     }
 
-    fn hold(&mut self, place: &Place, meets: bool, at: (Protocol, Nanos), reason: &Reason) {
+    fn hold(&mut self, point: &SearchPoint, meets: bool, at: (Protocol, Nanos), reason: &Reason) {
         let (protocol, since) = at;
         // A setting that was in force already is now in force for this reason.
-        for setting in self.space.settings(place) {
+        for setting in self.space.settings(point) {
             self.plan.set(setting, reason.clone());
         }
         self.stage = Stage::Holding(Holding {
-            place: place.clone(),
+            point: point.clone(),
             since,
             rate_per_s: self.rate_per_s,
             over: 0,
@@ -322,28 +322,28 @@ impl Bayop {
         });
     }
 
-    /// The place that is known for about this load: that of the nearest.
-    fn known_at(&self, rate_per_s: f64) -> Option<Place> {
+    /// The point that is known for about this load: that of the nearest.
+    fn known_at(&self, rate_per_s: f64) -> Option<SearchPoint> {
         self.nearest(&self.known, rate_per_s)
     }
 
-    fn nearest(&self, all: &[(f64, Place)], rate_per_s: f64) -> Option<Place> {
+    fn nearest(&self, all: &[(f64, SearchPoint)], rate_per_s: f64) -> Option<SearchPoint> {
         let near = |known: f64| is_near(known, rate_per_s, self.config.load_change);
         let all = all.iter().filter(|(known, _)| near(*known));
-        let apart = all.map(|(known, place)| ((known - rate_per_s).abs(), place));
+        let apart = all.map(|(known, point)| ((known - rate_per_s).abs(), point));
         let nearest = apart.min_by(|a, b| a.0.total_cmp(&b.0));
-        nearest.map(|(_, place)| place.clone())
+        nearest.map(|(_, point)| point.clone())
     }
 
-    /// The load is seen for the first time: is a place known for it?
+    /// The load is seen for the first time: is a point known for it?
     fn look(&mut self, protocol: Protocol, end: &Gathered, now: Nanos, rng: &mut Rng) {
         self.stage = Stage::Looking { gather: Gather::new(protocol.patient()) };
         let Gathered::Reading(reading, rate_per_s) = end else { return };
         self.rate_per_s = *rate_per_s;
         match self.known_at(*rate_per_s) {
-            Some(place) => {
+            Some(point) => {
                 let reason = Reason::Found { trials: 0, score: reading.watts };
-                self.hold(&place, true, (protocol, now), &reason);
+                self.hold(&point, true, (protocol, now), &reason);
             }
             None => self.begin(protocol, now, rng),
         }
@@ -369,11 +369,11 @@ impl Bayop {
             self.restarts += 1;
             return self.begin(protocol, now, rng);
         }
-        trying.search.tell(trying.place, Ok(*reading));
+        trying.search.tell(trying.point, Ok(*reading));
         self.go_on(trying.search, Some(load), (protocol, now), rng);
     }
 
-    /// A window has passed at the place that stays: does it still do?
+    /// A window has passed at the point that stays: does it still do?
     fn watch(&mut self, protocol: Protocol, end: &Gathered, now: Nanos, rng: &mut Rng) {
         let rules = self.rules(protocol);
         let Stage::Holding(held) = &mut self.stage else { return };
@@ -381,23 +381,23 @@ impl Bayop {
         let Gathered::Reading(reading, rate) = end else { return };
         let changed = !is_near(held.rate_per_s, *rate, self.config.load_change);
         let seen = held.add(reading, changed, &rules);
-        // A bound that no place meets is not searched for repeatedly.
+        // A bound that no point meets is not searched for repeatedly.
         let missed = held.meets && (held.over >= self.config.patience || seen.is_refuted);
         let due = now >= held.since + self.config.every;
-        let still = (held.meets && held.over == 0 && !changed).then(|| held.place.clone());
+        let still = (held.meets && held.over == 0 && !changed).then(|| held.point.clone());
         self.rate_per_s = *rate;
-        if let Some(place) = still {
-            self.note(&place, true, (reading.tail_us, reading.watts), 0);
+        if let Some(point) = still {
+            self.note(&point, true, (reading.tail_us, reading.watts), 0);
             if let Some(found) = self.found.last_mut() {
                 found.evidence = Some(seen.evidence).filter(|it| rules.is_enough(it));
             }
         }
         if changed
             && !missed
-            && let Some(place) = self.known_at(*rate)
+            && let Some(point) = self.known_at(*rate)
         {
             let reason = Reason::Found { trials: 0, score: reading.watts };
-            return self.hold(&place, true, (protocol, now), &reason);
+            return self.hold(&point, true, (protocol, now), &reason);
         }
         if changed || missed || due {
             self.begin(protocol, now, rng);
@@ -449,10 +449,10 @@ impl Policy for Bayop {
 
 /// Tail and power of the setting that stays. Those of a choice are of the choice's own setting,
 /// and those of one that was not chosen are predictions.
-fn figures_of(place: &Place, choice: Option<&Choice>, search: &Search) -> Option<(f64, f64)> {
-    let chosen = choice.filter(|it| it.place == *place).map(|it| (it.tail_us, it.watts));
+fn figures_of(point: &SearchPoint, choice: Option<&Choice>, search: &Search) -> Option<(f64, f64)> {
+    let chosen = choice.filter(|it| it.point == *point).map(|it| (it.tail_us, it.watts));
     let predicted = || {
-        let all = search.predict(std::slice::from_ref(place))?;
+        let all = search.predict(std::slice::from_ref(point))?;
         all.first().map(|it| (it.tail_us, it.watts))
     };
     chosen.or_else(predicted)

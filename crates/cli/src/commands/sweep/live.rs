@@ -198,9 +198,9 @@ fn make_trials(
 ) -> anyhow::Result<()> {
     let bar = parts().with_message("sweep");
     bar.set_length(sweep.length() as u64);
-    while let Some((block, place)) = sweep.next_trial() {
+    while let Some((block, point)) = sweep.next_trial() {
         bar.set_position(sweep.trials().len() as u64);
-        let settings = sweep.space().settings(&place);
+        let settings = sweep.space().settings(&point);
         let outcome = trials.one(&settings, sweep.trials().len() + 1);
         let outcome = outcome.map_err(|error| match error.is::<Moved>() {
             true => error.context(
@@ -209,7 +209,7 @@ fn make_trials(
             ),
             false => error,
         })?;
-        let trial = SweepTrial { block, place, outcome };
+        let trial = SweepTrial { block, point, outcome };
         if let Some(rows) = &mut rows {
             rows.write(&trial, sweep.space())?;
         }

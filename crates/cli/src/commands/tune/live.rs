@@ -104,8 +104,8 @@ fn search(
         let key = Key::new(subject, &search, &protocol, &plant, rate_per_s);
         forget_old(store, &key)?;
         let mut hunt = StoredSearch::new(search, key, store, seed)?;
-        let ended = hunt.run_trials(picture, |search, place| {
-            let settings = search.space().settings(place);
+        let ended = hunt.run_trials(picture, |search, point| {
+            let settings = search.space().settings(point);
             let outcome = trials.one(&settings, search.trials().len() + 1)?;
             Ok(outcome.map(|it| it.reading))
         });

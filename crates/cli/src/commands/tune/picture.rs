@@ -2,7 +2,7 @@
 //! setting so far.
 
 use crate::text::number;
-use lull_policies::search::{Choice, Dimension, Place, Search, Trial};
+use lull_policies::search::{Choice, Dimension, Search, SearchPoint, Trial};
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::execute;
@@ -41,11 +41,15 @@ impl Picture {
         if is_watched && !for_programs { Self::Ready } else { Self::Off }
     }
 
-    /// Draws a search, and the place that is being tried.
+    /// Draws a search, and the point that is being tried.
     ///
     /// # Errors
     /// If the terminal is gone.
-    pub(super) fn show(&mut self, search: &Search, trying: Option<&Place>) -> anyhow::Result<()> {
+    pub(super) fn show(
+        &mut self,
+        search: &Search,
+        trying: Option<&SearchPoint>,
+    ) -> anyhow::Result<()> {
         if matches!(self, Self::Ready) {
             let screen = Screen(Terminal::new(CrosstermBackend::new(stderr()))?);
             execute!(stderr(), EnterAlternateScreen, Hide)?;
@@ -72,7 +76,7 @@ impl Drop for Screen {
     }
 }
 
-fn draw(frame: &mut Frame<'_>, search: &Search, trying: Option<&Place>) {
+fn draw(frame: &mut Frame<'_>, search: &Search, trying: Option<&SearchPoint>) {
     let trials = search.trials().len().min(LATEST) as u16;
     let [head, best, surface, foot, latest] = Layout::vertical([
         Constraint::Length(1),
@@ -94,9 +98,9 @@ fn draw(frame: &mut Frame<'_>, search: &Search, trying: Option<&Place>) {
     frame.render_widget(Paragraph::new(rows), latest);
 }
 
-fn heading(search: &Search, trying: Option<&Place>) -> Line<'static> {
+fn heading(search: &Search, trying: Option<&SearchPoint>) -> Line<'static> {
     let (done, all) = (search.trials().len(), search.rules().trials);
-    let trying = trying.map(|place| format!(", trying {}", search.space().describe(place)));
+    let trying = trying.map(|point| format!(", trying {}", search.space().describe(point)));
     Line::from(vec![
         Span::from("lull tune").bold(),
         Span::from(format!("  {done} of {all} trials{}", trying.unwrap_or_default())),
@@ -105,13 +109,13 @@ fn heading(search: &Search, trying: Option<&Place>) -> Line<'static> {
 
 fn best_line(search: &Search, choice: Option<&Choice>) -> Line<'static> {
     let Some(choice) = choice else { return Line::from("no reading yet") };
-    let place = search.space().describe(&choice.place);
+    let setting = search.space().describe(&choice.point);
     let figures = format!("{} us, {} W", number(choice.tail_us), number(choice.watts));
     match choice.meets {
-        true => Line::from(format!("best so far: {place}: {figures}")).fg(Color::Green),
+        true => Line::from(format!("best so far: {setting}: {figures}")).fg(Color::Green),
         false => {
             let bound = number(search.rules().bound_us);
-            Line::from(format!("none meets {bound} us so far; nearest: {place}: {figures}"))
+            Line::from(format!("none meets {bound} us so far; nearest: {setting}: {figures}"))
                 .fg(Color::Yellow)
         }
     }
@@ -122,14 +126,14 @@ fn legend() -> &'static str {
 }
 
 fn trial_line(search: &Search, number_of: usize, trial: &Trial) -> Line<'static> {
-    let place = search.space().describe(&trial.place);
+    let setting = search.space().describe(&trial.point);
     match &trial.outcome {
         Err(refusal) => {
-            Line::from(format!("{number_of:>3}  {place}: {}", refusal.why)).fg(Color::Yellow)
+            Line::from(format!("{number_of:>3}  {setting}: {}", refusal.why)).fg(Color::Yellow)
         }
         Ok(it) => {
             let figures = format!("{} us, {} W", number(it.tail_us), number(it.watts));
-            let line = Line::from(format!("{number_of:>3}  {place}: {figures}"));
+            let line = Line::from(format!("{number_of:>3}  {setting}: {figures}"));
             if it.tail_us > search.rules().bound_us { line.fg(Color::Red) } else { line }
         }
     }
@@ -148,28 +152,28 @@ impl Map {
     fn new(
         search: &Search,
         choice: Option<&Choice>,
-        trying: Option<&Place>,
+        trying: Option<&SearchPoint>,
         (width, height): (usize, usize),
     ) -> Self {
         let dimensions = search.space().dimensions();
         let wide = shown(&dimensions[0], width.saturating_sub(MARGIN));
         let mut rows = dimensions.get(1).map_or(vec![0], |it| shown(it, height.saturating_sub(1)));
         rows.reverse();
-        let base = choice.map_or_else(|| search.space().fastest(), |it| it.place.clone());
-        let place = |row: u16, column: u16| {
-            let mut place = base.clone();
-            place.0[0] = column;
-            if let Some(level) = place.0.get_mut(1) {
+        let base = choice.map_or_else(|| search.space().fastest(), |it| it.point.clone());
+        let point_at = |row: u16, column: u16| {
+            let mut point = base.clone();
+            point.0[0] = column;
+            if let Some(level) = point.0.get_mut(1) {
                 *level = row;
             }
-            place
+            point
         };
-        let places: Vec<Place> = rows
+        let points: Vec<SearchPoint> = rows
             .iter()
             .flat_map(|row| wide.iter().map(move |column| (*row, *column)))
-            .map(|(row, column)| place(row, column))
+            .map(|(row, column)| point_at(row, column))
             .collect();
-        let believed = search.predict(&places).unwrap_or_default();
+        let believed = search.predict(&points).unwrap_or_default();
         let watts = || believed.iter().map(|it| it.watts);
         let (least, most) = (watts().fold(f64::MAX, f64::min), watts().fold(f64::MIN, f64::max));
         let shade = |watts: f64| {
@@ -180,15 +184,15 @@ impl Map {
         let nearest = |shown: &[u16], level: u16| {
             shown.iter().copied().min_by_key(|it| it.abs_diff(level)).unwrap_or(0)
         };
-        let on_map = |it: &Place| {
-            place(nearest(&rows, it.0.get(1).copied().unwrap_or(0)), nearest(&wide, it.0[0]))
+        let on_map = |it: &SearchPoint| {
+            point_at(nearest(&rows, it.0.get(1).copied().unwrap_or(0)), nearest(&wide, it.0[0]))
         };
-        let tried: Vec<Place> = search.trials().iter().map(|it| on_map(&it.place)).collect();
-        let (best, now) = (choice.map(|it| on_map(&it.place)), trying.map(on_map));
-        let cell = |(at, place): (usize, &Place)| {
+        let tried: Vec<SearchPoint> = search.trials().iter().map(|it| on_map(&it.point)).collect();
+        let (best, now) = (choice.map(|it| on_map(&it.point)), trying.map(on_map));
+        let cell = |(at, point): (usize, &SearchPoint)| {
             let belief = believed.get(at);
             let colour = belief.map_or(Color::Gray, |it| shade(it.watts));
-            let glyph = match place {
+            let glyph = match point {
                 it if best.as_ref() == Some(it) => '*',
                 it if now.as_ref() == Some(it) => 'x',
                 it if tried.contains(it) => 'o',
@@ -197,7 +201,7 @@ impl Map {
             };
             (glyph, colour)
         };
-        let cells: Vec<_> = places.iter().enumerate().map(cell).collect();
+        let cells: Vec<_> = points.iter().enumerate().map(cell).collect();
         let cells = cells.chunks(wide.len().max(1)).map(<[_]>::to_vec).collect();
         Self { cells, rows }
     }
@@ -266,7 +270,7 @@ mod tests {
             Search::new(Space::new(dimensions), Rules::new(Method::Apart, 500.0, trials));
         let mut rng = rand::SeedableRng::seed_from_u64(1);
         while let Some(next) = search.ask(&mut rng) {
-            let at = search.space().coordinates(&next.place);
+            let at = search.space().coordinates(&next.point);
             let slow: f64 = at.iter().map(|it| 1.0 - it).sum();
             let outcome = Reading {
                 tail_us: 100.0 + 400.0 * slow,
@@ -275,7 +279,7 @@ mod tests {
                 late: 0,
                 progress_per_s: None,
             };
-            search.tell(next.place, Ok(outcome));
+            search.tell(next.point, Ok(outcome));
         }
         search
     }

@@ -11,7 +11,7 @@ use lull_control::{AppId, ApplyOutcome, Plant};
 use lull_lab::server::ServerScenario;
 use lull_measure::Nanos;
 use lull_policies::search::{
-    Gather, Gathered, Method, Place, Protocol, Reading, Refusal, Rules, Search,
+    Gather, Gathered, Method, Protocol, Reading, Refusal, Rules, Search, SearchPoint,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -82,9 +82,9 @@ fn one(
     let plant_of = format!("{rate_per_s}/s, seed {}, {checksum:08x}", run.seed);
     let key = Key::new(subject, &search, &protocol, &plant_of, rate_per_s);
     let mut hunt = StoredSearch::new(search, key, store, args.seed)?;
-    let searched = hunt.run_trials(picture, |search, place| {
+    let searched = hunt.run_trials(picture, |search, point| {
         anyhow::ensure!(!stop.load(Ordering::Relaxed), STOPPED);
-        trial(&mut plant, search, place, protocol)
+        trial(&mut plant, search, point, protocol)
     });
     // Restore the server also after an error.
     let _ = plant.restore();
@@ -104,14 +104,14 @@ fn method(args: &TuneArgs) -> Result<Method, UsageError> {
     Ok(method)
 }
 
-/// Makes one trial; returns the reason if a knob refuses a setting of the place.
+/// Makes one trial; returns the reason if a knob refuses a setting of the point.
 fn trial(
     plant: &mut impl Plant,
     search: &Search,
-    place: &Place,
+    point: &SearchPoint,
     protocol: Protocol,
 ) -> anyhow::Result<Result<Reading, Refusal>> {
-    let applied = plant.apply(&search.space().settings(place));
+    let applied = plant.apply(&search.space().settings(point));
     let refused = applied.outcomes.iter().find_map(|outcome| match &outcome.got {
         ApplyOutcome::Refused { why } => {
             let why = format!("{} was refused: {why}", outcome.wanted);

@@ -12,7 +12,7 @@ use crate::prelude::*;
 use crate::server::{Cell, Run, ServerSetting, sweep};
 use lull_control::Rng;
 use lull_measure::Nanos;
-use lull_policies::search::{Method, Place, Space};
+use lull_policies::search::{Method, SearchPoint, Space};
 use lull_sim::ModelError;
 use lull_sim::netserver::NetServerModel;
 use lull_sim::stats::Failure;
@@ -85,7 +85,7 @@ struct Hour<'a> {
     trial: Nanos,
     hold: Nanos,
     servers: Stretches<'a>,
-    holds: BTreeMap<Option<Place>, Cell>,
+    holds: BTreeMap<Option<SearchPoint>, Cell>,
 }
 
 impl Arm {
@@ -170,20 +170,20 @@ impl Plan {
         &self,
         setup: &Setup<'_>,
         space: &Space,
-    ) -> Result<Vec<Vec<(f64, Place)>>, LabError> {
+    ) -> Result<Vec<Vec<(f64, SearchPoint)>>, LabError> {
         let grid = grid(&self.linux)?.only();
-        let places: Vec<Place> =
-            grid.places().map(|place| space.nearest(&grid.values(&place))).collect();
+        let points: Vec<SearchPoint> =
+            grid.points().map(|point| space.nearest(&grid.values(&point))).collect();
         let settings: Vec<_> =
-            places.iter().map(|place| ServerSetting::from_place(space, place)).collect();
+            points.iter().map(|point| ServerSetting::from_point(space, point)).collect();
         let run = trial(setup, self.peak_per_s);
         let cells = sweep(&self.linux, &self.profiled, &settings, run, &setup.progress);
         let cells = cells.map_err(Failure::from)?;
         let best = |rate: f64, objective: &Objective| {
-            let all = cells.iter().filter(|cell| cell.rate_per_s == rate).zip(&places);
+            let all = cells.iter().filter(|cell| cell.rate_per_s == rate).zip(&points);
             let good = all.filter(|(cell, _)| objective.met_by(cell));
             let least = good.min_by(|(a, _), (b, _)| a.watts.total_cmp(&b.watts));
-            least.map_or_else(|| space.fastest(), |(_, place)| place.clone())
+            least.map_or_else(|| space.fastest(), |(_, point)| point.clone())
         };
         let of = |objective| self.profiled.map(|rate| (rate, best(rate, objective))).into();
         Ok(self.objectives.iter().map(of).collect())
@@ -193,7 +193,7 @@ impl Plan {
     fn hour(
         &self,
         [linux, ebbrt]: &mut [Hour<'_>; 2],
-        profile: &[Vec<(f64, Place)>],
+        profile: &[Vec<(f64, SearchPoint)>],
         seed: u64,
     ) -> Result<BTreeMap<(Arm, usize), HeldChoice>, ModelError> {
         let mut held = BTreeMap::new();
@@ -206,8 +206,8 @@ impl Plan {
             }
             let off = |rate: f64| (rate - linux.rate_per_s).abs();
             let nearest = profile[at].iter().min_by(|a, b| off(a.0).total_cmp(&off(b.0)));
-            let place = nearest.map(|(_, place)| place.clone());
-            held.insert((Arm::CoPi, at), linux.hold(place, *objective)?);
+            let point = nearest.map(|(_, point)| point.clone());
+            held.insert((Arm::CoPi, at), linux.hold(point, *objective)?);
         }
         Ok(held)
     }
@@ -248,22 +248,22 @@ impl<'a> Hour<'a> {
         seed: u64,
     ) -> Result<HeldChoice, ModelError> {
         let (servers, length) = (&mut self.servers, self.trial);
-        let read = |place: &Place, _: &mut Rng| {
-            let (cell, latency) = servers.next(Some(place), length)?;
+        let read = |point: &SearchPoint, _: &mut Rng| {
+            let (cell, latency) = servers.next(Some(point), length)?;
             Ok(reading(&cell, &latency, objective))
         };
         let found = search(self.space, rules_of_hold(method, objective), seed, read)?;
-        let held = self.hold(Some(found.place), objective)?;
+        let held = self.hold(Some(found.point), objective)?;
         Ok(HeldChoice { search: Some((found.watts, found.harm)), ..held })
     }
 
-    /// Holds a place, or leaves all to Linux.
+    /// Holds a point, or leaves all to Linux.
     fn hold(
         &mut self,
-        place: Option<Place>,
+        point: Option<SearchPoint>,
         objective: Objective,
     ) -> Result<HeldChoice, ModelError> {
-        let cell = match self.holds.entry(place) {
+        let cell = match self.holds.entry(point) {
             Entry::Occupied(there) => there.into_mut(),
             Entry::Vacant(free) => {
                 let (cell, _) = self.servers.next(free.key().as_ref(), self.hold)?;

@@ -7,7 +7,7 @@ use crate::prelude::*;
 use crate::server::{Cell, ServerSetting};
 use lull_control::Rng;
 use lull_measure::{Latency, Nanos, Percentile};
-use lull_policies::search::{Method, Place, PriorMean, Reading, Rules, Space};
+use lull_policies::search::{Method, PriorMean, Reading, Rules, SearchPoint, Space};
 use lull_sim::ModelError;
 use lull_sim::netserver::NetServerModel;
 use lull_sim::stats::Failure;
@@ -32,7 +32,7 @@ const READINGS: u64 = 4;
 struct Surface {
     space: Space,
     /// Indexed by the number of the point: each replication, and all together.
-    places: Vec<Pair>,
+    points: Vec<Pair>,
 }
 
 struct Pair {
@@ -108,8 +108,8 @@ fn surface(
         setup.progress.step();
         Ok(Pair::from_readings(all, objective))
     };
-    let places: Result<Vec<Pair>, ModelError> = settings.par_iter().map(pair).collect();
-    Ok(Surface { space, places: places.map_err(Failure::from)? })
+    let points: Result<Vec<Pair>, ModelError> = settings.par_iter().map(pair).collect();
+    Ok(Surface { space, points: points.map_err(Failure::from)? })
 }
 
 impl Pair {
@@ -135,12 +135,12 @@ impl Pair {
 impl Surface {
     /// The least true power within the bound.
     fn oracle(&self, objective: Objective) -> Option<f64> {
-        let good = self.places.iter().filter(|it| it.truth.tail_us <= objective.bound_us);
+        let good = self.points.iter().filter(|it| it.truth.tail_us <= objective.bound_us);
         good.map(|it| it.truth.watts).reduce(f64::min)
     }
 
-    fn number(&self, place: &Place) -> usize {
-        self.space.places().position(|it| it == *place).unwrap_or(0)
+    fn number(&self, point: &SearchPoint) -> usize {
+        self.space.points().position(|it| it == *point).unwrap_or(0)
     }
 
     /// Searches with many seeds.
@@ -158,12 +158,12 @@ impl Surface {
 
     /// Runs one search; returns the true reading of its final choice, and the harm that it did.
     fn search(&self, rules: &Rules, seed: u64) -> (Reading, f64) {
-        let read = |place: &Place, rng: &mut Rng| {
-            let readings = &self.places[self.number(place)].readings;
+        let read = |point: &SearchPoint, rng: &mut Rng| {
+            let readings = &self.points[self.number(point)].readings;
             Ok::<_, Infallible>(readings[rng.random_range(0..readings.len())])
         };
         let Ok(found) = search(&self.space, rules.clone(), seed, read);
-        (self.places[self.number(&found.place)].truth, found.harm)
+        (self.points[self.number(&found.point)].truth, found.harm)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::prelude::*;
 use crate::server::Run;
 use lull_control::Rng;
 use lull_measure::Nanos;
-use lull_policies::search::{Method, Place, Reading};
+use lull_policies::search::{Method, Reading, SearchPoint};
 use lull_sim::ModelError;
 use lull_sim::netserver::{AppModel, NetServerModel};
 use lull_sim::stats::Failure;
@@ -113,13 +113,13 @@ fn of_load(
     let (linux, _) = servers.next(None, hold).map_err(Failure::from)?;
     let bar = |over: f64| -> Result<Bar, LabError> {
         let objective = Objective { percentile: 99.0, bound_us: over * linux.p99_us };
-        let tried = |place: &Place, _: &mut Rng| -> Result<Reading, ModelError> {
-            let (cell, latency) = servers.next(Some(place), trial.length)?;
+        let tried = |point: &SearchPoint, _: &mut Rng| -> Result<Reading, ModelError> {
+            let (cell, latency) = servers.next(Some(point), trial.length)?;
             Ok(reading(&cell, &latency, objective))
         };
         let rules = rules(Method::Apart, objective);
         let found = search(&space, rules, setup.seed, tried).map_err(Failure::from)?;
-        let (held, _) = servers.next(Some(&found.place), hold).map_err(Failure::from)?;
+        let (held, _) = servers.next(Some(&found.point), hold).map_err(Failure::from)?;
         Ok(Bar {
             machine,
             name: format!("{}, {} % load, p99 < {over} of Linux's", model.name, 100.0 * load),

@@ -5,7 +5,7 @@ use crate::prelude::*;
 use crate::server::{Cell, Grid, Run, ServerSetting, measure};
 use lull_control::Rng;
 use lull_measure::{Latency, Nanos};
-use lull_policies::search::{Method, Place, Reading, Rules, Search, Space};
+use lull_policies::search::{Method, Reading, Rules, Search, SearchPoint, Space};
 use lull_sim::ModelError;
 use lull_sim::netserver::{MachineSimulation, NetServerModel};
 use rand::SeedableRng;
@@ -23,7 +23,7 @@ const HELD_FLOOR: f64 = 0.99;
 
 /// The result of a search.
 pub(super) struct Found {
-    pub(super) place: Place,
+    pub(super) point: SearchPoint,
     /// Mean power of its trials, in watts.
     pub(super) watts: f64,
     /// Share of their requests that were late.
@@ -60,7 +60,7 @@ pub(super) fn rules_of_hold(method: Method, objective: Objective) -> Rules {
     Rules { final_floor: HELD_FLOOR, ..rules(method, objective) }
 }
 
-/// Searches; `trial` reads a place, with the search's own random numbers if it needs some.
+/// Searches; `trial` reads a point, with the search's own random numbers if it needs some.
 ///
 /// # Errors
 /// The first error of a trial.
@@ -68,19 +68,19 @@ pub(super) fn search<E>(
     space: &Space,
     rules: Rules,
     seed: u64,
-    mut trial: impl FnMut(&Place, &mut Rng) -> Result<Reading, E>,
+    mut trial: impl FnMut(&SearchPoint, &mut Rng) -> Result<Reading, E>,
 ) -> Result<Found, E> {
     let mut search = Search::new(space.clone(), rules);
     let mut rng = Rng::seed_from_u64(seed);
     let (mut watts, mut trials) = (0.0, 0.0);
     while let Some(next) = search.ask(&mut rng) {
-        let outcome = trial(&next.place, &mut rng)?;
+        let outcome = trial(&next.point, &mut rng)?;
         watts += outcome.watts;
         trials += 1.0;
-        search.tell(next.place, Ok(outcome));
+        search.tell(next.point, Ok(outcome));
     }
-    let place = search.choice().map_or_else(|| space.fastest(), |choice| choice.place);
-    Ok(Found { place, watts: watts / trials, harm: search.harm() })
+    let point = search.choice().map_or_else(|| space.fastest(), |choice| choice.point);
+    Ok(Found { point, watts: watts / trials, harm: search.harm() })
 }
 
 /// One setting at one load, with all its latencies.
@@ -110,7 +110,7 @@ pub(super) struct Stretches<'a> {
     rate_per_s: f64,
     run: Run,
     /// Indexed by setting; `None` leaves all to Linux.
-    servers: BTreeMap<Option<Place>, MachineSimulation>,
+    servers: BTreeMap<Option<SearchPoint>, MachineSimulation>,
 }
 
 impl<'a> Stretches<'a> {
@@ -130,13 +130,13 @@ impl<'a> Stretches<'a> {
     /// If the model cannot be simulated.
     pub(super) fn next(
         &mut self,
-        place: Option<&Place>,
+        point: Option<&SearchPoint>,
         length: Nanos,
     ) -> Result<(Cell, Latency), ModelError> {
         let space = self.space;
         let setting =
-            place.map_or(ServerSetting::DEFAULT, |place| ServerSetting::from_place(space, place));
-        let server = match self.servers.entry(place.cloned()) {
+            point.map_or(ServerSetting::DEFAULT, |point| ServerSetting::from_point(space, point));
+        let server = match self.servers.entry(point.cloned()) {
             Entry::Occupied(there) => there.into_mut(),
             Entry::Vacant(free) => {
                 let (model, run) = (self.model.at_rate(self.rate_per_s), self.run);
@@ -181,8 +181,8 @@ mod tests {
         let play = || -> Vec<(u64, f64)> {
             let mut servers = Stretches::new(&model, &space, 200e3, run);
             let fastest = space.fastest();
-            let mut next = |place: Option<&Place>| {
-                let (cell, _) = servers.next(place, length).unwrap();
+            let mut next = |point: Option<&SearchPoint>| {
+                let (cell, _) = servers.next(point, length).unwrap();
                 (cell.arrived, cell.watts)
             };
             vec![next(Some(&fastest)), next(None), next(Some(&fastest)), next(Some(&fastest))]

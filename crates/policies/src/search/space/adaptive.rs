@@ -7,7 +7,7 @@
 //! Leyton-Brown, "Sequential model-based optimization for general algorithm configuration", LION
 //! 2011, section 4.1).
 
-use super::{Dimension, Level, Place, Space};
+use super::{Dimension, Level, SearchPoint, Space};
 use lull_control::{Capability, Coalescing, Machine, Nic, Setting};
 
 /// The value of the adaptive mode. Every delay is at least 0.
@@ -32,26 +32,26 @@ impl Space {
 
     /// Returns the point nearest to values that were stored; `None` if they have a mode that this
     /// space lacks.
-    pub fn stored(&self, values: &[f64]) -> Option<Place> {
+    pub fn stored(&self, values: &[f64]) -> Option<SearchPoint> {
         let mut pairs = self.dimensions.iter().zip(values);
         let lacks_mode = pairs.any(|(dimension, value)| *value < 0.0 && !dimension.has_adaptive());
         (!lacks_mode).then(|| self.nearest(values))
     }
 
-    /// Returns the same place in each other mode.
-    pub(crate) fn in_other_modes(&self, place: &Place) -> Vec<Place> {
+    /// Returns the same point in each other mode.
+    pub(crate) fn in_other_modes(&self, point: &SearchPoint) -> Vec<SearchPoint> {
         let axes = (0..self.dimensions.len()).filter(|axis| self.dimensions[*axis].has_adaptive());
         let adaptive = |axis: usize| {
-            let mut other = place.clone();
+            let mut other = point.clone();
             other.0[axis] = 0;
             other
         };
         axes.map(adaptive).collect()
     }
 
-    /// The coordinates of a place's modes: 1 for adaptive.
-    pub(super) fn modes<'a>(&'a self, place: &'a Place) -> impl Iterator<Item = f64> + 'a {
-        let pairs = self.dimensions.iter().zip(self.levels(place));
+    /// The coordinates of a point's modes: 1 for adaptive.
+    pub(super) fn modes<'a>(&'a self, point: &'a SearchPoint) -> impl Iterator<Item = f64> + 'a {
+        let pairs = self.dimensions.iter().zip(self.levels(point));
         let with_modes = pairs.filter(|(dimension, _)| dimension.has_adaptive());
         with_modes.map(|(_, level)| f64::from(level.is_adaptive()))
     }
@@ -91,19 +91,19 @@ mod tests {
     fn the_mode_is_one_more_level_with_a_coordinate_of_its_own() {
         let [fixed, space] = spaces();
         assert_eq!(space.size(), fixed.size() + 4);
-        let place = space.nearest(&[-1.0, 2.0]);
-        assert_eq!(space.values(&place), [-1.0, 2.0]);
-        assert_eq!(space.describe(&place), "coalescing adaptive, cores 2 cores");
+        let point = space.nearest(&[-1.0, 2.0]);
+        assert_eq!(space.values(&point), [-1.0, 2.0]);
+        assert_eq!(space.describe(&point), "coalescing adaptive, cores 2 cores");
         let adaptive = Setting::Coalescing(NicId(0), Coalescing::Adaptive);
-        assert_eq!(space.settings(&place)[0], adaptive);
-        assert_eq!(space.coordinates(&place), [0.5, 0.5, 1.0]);
+        assert_eq!(space.settings(&point)[0], adaptive);
+        assert_eq!(space.coordinates(&point), [0.5, 0.5, 1.0]);
         let delayed = space.nearest(&[0.0, 2.0]);
         assert_eq!(space.coordinates(&delayed), [0.0, 0.5, 0.0]);
         assert_eq!(space.at(&[0.5, 0.5, 1.0]), space.nearest(&[250.0, 2.0]), "a delay");
         assert_eq!(space.values(&space.fastest()), fixed.values(&fixed.fastest()));
         assert_eq!(space.clone().with_adaptive(&machine(4)), space, "once");
         let thin = space.at_most(9);
-        assert_eq!(thin.values(&thin.place(0))[0], -1.0, "a sweep has it, too");
+        assert_eq!(thin.values(&thin.point(0))[0], -1.0, "a sweep has it, too");
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_values_of_a_mode_that_is_not_searched_are_no_place() {
+    fn stored_values_of_a_mode_that_is_not_searched_are_no_point() {
         let [fixed, space] = spaces();
         assert_eq!(fixed.stored(&[-1.0, 2.0]), None);
         assert_eq!(space.stored(&[-1.0, 2.0]), Some(space.nearest(&[-1.0, 2.0])));
@@ -132,17 +132,17 @@ mod tests {
         let mut search = Search::new(space, Rules::new(Method::Apart, 500.0, 24));
         let mut rng = Rng::seed_from_u64(3);
         while let Some(next) = search.ask(&mut rng) {
-            let values = search.space().values(&next.place);
+            let values = search.space().values(&next.point);
             let (delay, cores) = (values[0], values[1]);
             let fixed = (100.0 + delay + 100.0 / cores, 20.0 + cores + 400.0 / (delay + 40.0));
             let (tail_us, watts) = if delay < 0.0 { (tail_us, watts + cores) } else { fixed };
             let late = if tail_us > 500.0 { 300 } else { 0 };
             let reading = Reading { tail_us, watts, requests: 1000, late, progress_per_s: None };
-            search.tell(next.place, Ok(reading));
+            search.tell(next.point, Ok(reading));
         }
         let choice = search.choice().unwrap();
         assert!(choice.meets, "{choice:?}");
-        search.space().values(&choice.place)
+        search.space().values(&choice.point)
     }
 
     #[test]

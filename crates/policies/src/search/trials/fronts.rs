@@ -3,7 +3,7 @@
 
 use super::super::front::{Boxes, Front, Point, Point3, front_of, front_of_three};
 use super::super::separate::{Models, View};
-use super::super::space::Place;
+use super::super::space::SearchPoint;
 use super::proposals::SURE;
 use super::{Next, Search};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FrontSetting {
     /// The setting.
-    pub place: Place,
+    #[serde(rename = "place")]
+    pub point: SearchPoint,
     /// Predicted tail, in microseconds.
     pub tail_us: f64,
     /// Predicted power, in watts.
@@ -57,12 +58,12 @@ impl Search {
         let mut tried = self.tried_views(&models);
         tried.retain(|(_, view)| view.tail.mean <= 0.0);
         let views = || tried.iter().map(|(_, view)| view);
-        let on_front = match views().map(point_of_three).collect::<Option<Vec<Point3>>>() {
+        let on_front = match views().map(three_objectives).collect::<Option<Vec<Point3>>>() {
             Some(points) => front_of_three(&points),
-            None => front_of(&views().map(point).collect::<Vec<Point>>()),
+            None => front_of(&views().map(two_objectives).collect::<Vec<Point>>()),
         };
         let setting = |at: usize| FrontSetting {
-            place: tried[at].0.clone(),
+            point: tried[at].0.clone(),
             tail_us: tried[at].1.tail_us(self.rules().bound_us),
             watts: tried[at].1.watts.mean.exp(),
             progress_per_s: models.progress_per_s(&tried[at].1),
@@ -99,9 +100,12 @@ impl Search {
     fn known_front(&self, models: &Models) -> Known {
         let tried = self.tried_views(models);
         let views = || tried.iter().map(|(_, view)| view);
-        let Some(points) = views().map(point_of_three).collect::<Option<Vec<Point3>>>() else {
+        let Some(points) = views().map(three_objectives).collect::<Option<Vec<Point3>>>() else {
             let most = self.readings().map(|(_, it)| it.watts.ln()).fold(f64::MIN, f64::max);
-            return Known::Two(Front::new(&views().map(point).collect::<Vec<_>>(), [most, 0.0]));
+            return Known::Two(Front::new(
+                &views().map(two_objectives).collect::<Vec<_>>(),
+                [most, 0.0],
+            ));
         };
         let beyond = |axis: usize| {
             let values = || points.iter().map(|point| point[axis]);
@@ -113,15 +117,15 @@ impl Search {
     }
 
     /// The tried settings with their predictions, each once.
-    fn tried_views(&self, models: &Models) -> Vec<(Place, View)> {
-        let mut places: Vec<_> = self.readings().map(|(place, _)| place.clone()).collect();
-        places.sort_unstable();
-        places.dedup();
-        let view = |place: Place| {
-            let view = models.at(self.space(), &place);
-            (place, view)
+    fn tried_views(&self, models: &Models) -> Vec<(SearchPoint, View)> {
+        let mut points: Vec<_> = self.readings().map(|(point, _)| point.clone()).collect();
+        points.sort_unstable();
+        points.dedup();
+        let view = |point: SearchPoint| {
+            let view = models.at(self.space(), &point);
+            (point, view)
         };
-        places.into_iter().map(view).collect()
+        points.into_iter().map(view).collect()
     }
 }
 
@@ -131,12 +135,12 @@ const BEYOND: f64 = 0.1;
 const RANGE_MIN: f64 = 0.01;
 
 /// The predicted logarithms of power, of tail over bound and of lost progress.
-fn point_of_three(view: &View) -> Option<Point3> {
+fn three_objectives(view: &View) -> Option<Point3> {
     Some([view.watts.mean, view.tail.mean, view.lost?.mean])
 }
 
 /// The predicted logarithms of power and of tail over bound.
-fn point(view: &View) -> Point {
+fn two_objectives(view: &View) -> Point {
     [view.watts.mean, view.tail.mean]
 }
 
@@ -177,13 +181,13 @@ mod tests {
         let mut search = Search::new(space(), Rules::new(method, BOUND_US, 20));
         let mut rng = Rng::seed_from_u64(seed);
         while let Some(next) = search.ask(&mut rng) {
-            let exact = server(&search.space().values(&next.place));
+            let exact = server(&search.space().values(&next.point));
             let noise = 1.0 + 0.02 * (rng.random::<f64>() - 0.5);
-            search.tell(next.place, Ok(Reading { tail_us: exact.tail_us * noise, ..exact }));
+            search.tell(next.point, Ok(Reading { tail_us: exact.tail_us * noise, ..exact }));
         }
-        let exact = |place: &Place| logs(&server(&search.space().values(place)));
-        let tried: Vec<Point> = search.trials().iter().map(|it| exact(&it.place)).collect();
-        let all: Vec<Point> = search.space().places().map(|place| exact(&place)).collect();
+        let exact = |point: &SearchPoint| logs(&server(&search.space().values(point)));
+        let tried: Vec<Point> = search.trials().iter().map(|it| exact(&it.point)).collect();
+        let all: Vec<Point> = search.space().points().map(|point| exact(&point)).collect();
         let most = all.iter().map(|it| it[0]).fold(f64::MIN, f64::max);
         let volume = |points: &[Point]| Front::new(points, [most, 0.0]).hypervolume;
         volume(&tried) / volume(&all)
@@ -205,8 +209,8 @@ mod tests {
         assert!(search.front().is_empty(), "nothing is known before the second reading");
         let mut rng = Rng::seed_from_u64(4);
         while let Some(next) = search.ask(&mut rng) {
-            let exact = server(&search.space().values(&next.place));
-            search.tell(next.place, Ok(exact));
+            let exact = server(&search.space().values(&next.point));
+            search.tell(next.point, Ok(exact));
         }
         let front = search.front();
         assert!(front.len() >= 3, "{front:?}");
@@ -221,12 +225,12 @@ mod tests {
         let mut search = Search::new(space(), Rules::new(Method::Front, BOUND_US, 20));
         // One core has the least power, and a tail of 900 us and more.
         for cores in [0, 3, 8, 17] {
-            let place = Place(vec![20, cores]);
-            let exact = server(&search.space().values(&place));
-            search.tell(place, Ok(exact));
+            let point = SearchPoint(vec![20, cores]);
+            let exact = server(&search.space().values(&point));
+            search.tell(point, Ok(exact));
         }
         let front = search.front();
-        let cores: Vec<_> = front.iter().map(|it| it.place.0[1]).collect();
+        let cores: Vec<_> = front.iter().map(|it| it.point.0[1]).collect();
         assert_eq!(cores, [3, 8, 17], "{front:?}");
     }
 
@@ -244,19 +248,19 @@ mod tests {
         let mut search = Search::new(space(), Rules::new(method, BOUND_US, 24));
         let mut rng = Rng::seed_from_u64(seed);
         while let Some(next) = search.ask(&mut rng) {
-            let exact = shared_server(&search.space().values(&next.place));
+            let exact = shared_server(&search.space().values(&next.point));
             let noise = 1.0 + 0.02 * (rng.random::<f64>() - 0.5);
-            search.tell(next.place, Ok(Reading { tail_us: exact.tail_us * noise, ..exact }));
+            search.tell(next.point, Ok(Reading { tail_us: exact.tail_us * noise, ..exact }));
         }
-        let exact = |place: &Place| -> Point3 {
-            let it = shared_server(&search.space().values(place));
+        let exact = |point: &SearchPoint| -> Point3 {
+            let it = shared_server(&search.space().values(point));
             let [watts, tail] = logs(&it);
             [watts, tail, -it.progress_per_s.unwrap().max(0.2).ln()]
         };
-        let tried: Vec<Point3> = search.trials().iter().map(|it| exact(&it.place)).collect();
+        let tried: Vec<Point3> = search.trials().iter().map(|it| exact(&it.point)).collect();
         // Every fifth delay: the whole front is 9,018 points.
-        let places = search.space().places().filter(|place| place.0[0] % 5 == 0);
-        let all: Vec<Point3> = places.map(|place| exact(&place)).collect();
+        let points = search.space().points().filter(|point| point.0[0] % 5 == 0);
+        let all: Vec<Point3> = points.map(|point| exact(&point)).collect();
         let most = |axis: usize| all.iter().map(|it| it[axis]).fold(f64::MIN, f64::max);
         let reference = [most(0), 0.0, most(2)];
         let front: Vec<Point3> = front_of_three(&all).into_iter().map(|at| all[at]).collect();
@@ -279,10 +283,10 @@ mod tests {
             let mut search = Search::new(space(), Rules::new(Method::Front, BOUND_US, 20));
             let mut rng = Rng::seed_from_u64(4);
             while let Some(next) = search.ask(&mut rng) {
-                let exact = shared_server(&search.space().values(&next.place));
+                let exact = shared_server(&search.space().values(&next.point));
                 let known = has_progress(search.trials().len());
                 let progress_per_s = exact.progress_per_s.filter(|_| known);
-                search.tell(next.place, Ok(Reading { progress_per_s, ..exact }));
+                search.tell(next.point, Ok(Reading { progress_per_s, ..exact }));
             }
             search.front()
         };
@@ -290,7 +294,7 @@ mod tests {
         assert!(front.iter().all(|it| it.progress_per_s.is_some()), "{front:?}");
         assert!(front.windows(2).all(|pair| pair[0].watts <= pair[1].watts), "{front:?}");
         let best = |of: fn(&FrontSetting) -> f64| {
-            front.iter().max_by(|a, b| of(a).total_cmp(&of(b))).unwrap().place.clone()
+            front.iter().max_by(|a, b| of(a).total_cmp(&of(b))).unwrap().point.clone()
         };
         assert_ne!(best(|it| it.progress_per_s.unwrap()), best(|it| -it.tail_us), "{front:?}");
         assert!(play(|trial| trial != 3).iter().all(|it| it.progress_per_s.is_none()));
@@ -302,8 +306,8 @@ mod tests {
         let mut careful = Search::new(space(), rules);
         let mut rng = Rng::seed_from_u64(5);
         while let Some(next) = careful.ask(&mut rng) {
-            let outcome = server(&careful.space().values(&next.place));
-            careful.tell(next.place, Ok(outcome));
+            let outcome = server(&careful.space().values(&next.point));
+            careful.tell(next.point, Ok(outcome));
         }
         let over = careful.readings().filter(|(_, it)| it.tail_us > BOUND_US).count();
         assert!(over <= 1, "{over}");

@@ -20,7 +20,7 @@
 use super::super::evidence::can_be_shown;
 use super::super::rules::Method;
 use super::super::separate::{Models, View};
-use super::super::space::Place;
+use super::super::space::SearchPoint;
 use super::{Choice, Next, Search};
 use lull_control::Rng;
 
@@ -36,14 +36,14 @@ enum Step {
     /// Learn about a candidate.
     Explore,
     /// Measure this setting again.
-    Confirm(Place),
+    Confirm(SearchPoint),
     /// No trial is left to do.
     End,
 }
 
 /// A setting that was tried and that the trials do not refute.
 struct Contender {
-    place: Place,
+    point: SearchPoint,
     view: View,
     is_shown: bool,
     /// The probability that the trials that are left show that it meets the bound.
@@ -56,13 +56,13 @@ impl Search {
             return self.stay();
         }
         let (begun, closed) = (self.beginning(), self.closed());
-        let is_new = |place: &Place| {
-            !self.has_tried(place) && !closed.contains(place) && self.may_begin_at(place)
+        let is_new = |point: &SearchPoint| {
+            !self.has_tried(point) && !closed.contains(point) && self.may_begin_at(point)
         };
-        if let Some(place) = begun.into_iter().find(is_new) {
-            return Some(Next { place, expected_gain: None });
+        if let Some(point) = begun.into_iter().find(is_new) {
+            return Some(Next { point, expected_gain: None });
         }
-        let again = |place| Some(Next { place, expected_gain: None });
+        let again = |point| Some(Next { point, expected_gain: None });
         // A safe search that may try nothing else measures the fastest setting again.
         let fastest = self.space.fastest();
         let may_repeat = self.rules.safe && !closed.contains(&fastest);
@@ -74,7 +74,7 @@ impl Search {
         };
         match self.step(&models) {
             Step::End => return None,
-            Step::Confirm(place) => return again(place),
+            Step::Confirm(point) => return again(point),
             Step::Explore => {}
         }
         let next = match self.rules.method {
@@ -87,7 +87,7 @@ impl Search {
         // The early stop is due, or every candidate is refuted or refused.
         self.is_ending = true;
         match self.step(&models) {
-            Step::Confirm(place) => again(place),
+            Step::Confirm(point) => again(point),
             Step::Explore if may_repeat => again(fastest),
             Step::Explore | Step::End => None,
         }
@@ -111,7 +111,7 @@ impl Search {
     fn is_confined(&self) -> bool {
         let fastest = self.space.fastest();
         let has_begun = self.readings().next().is_some();
-        if !self.rules.safe || !has_begun || self.readings().any(|(place, _)| *place != fastest) {
+        if !self.rules.safe || !has_begun || self.readings().any(|(point, _)| *point != fastest) {
             return false;
         }
         let closed = self.closed();
@@ -120,10 +120,10 @@ impl Search {
 
     /// The fastest setting, until its evidence is enough or refutes it.
     fn stay(&self) -> Option<Next> {
-        let place = self.space.fastest();
-        let is_shown = || self.models().is_some_and(|models| self.is_shown(&models, &place));
-        let is_over = self.closed().contains(&place) || is_shown();
-        (!is_over).then_some(Next { place, expected_gain: None })
+        let point = self.space.fastest();
+        let is_shown = || self.models().is_some_and(|models| self.is_shown(&models, &point));
+        let is_over = self.closed().contains(&point) || is_shown();
+        (!is_over).then_some(Next { point, expected_gain: None })
     }
 
     /// Returns the candidate whose reading has the highest expected value.
@@ -149,9 +149,9 @@ impl Search {
         for (doubt, floor) in
             [(1.0, floor), (3.0, floor), (1.0, low_floor), (9.0, floor), (27.0, low_floor)]
         {
-            let score = |(view, (place, _)): (&View, &(Place, Vec<f64>))| {
+            let score = |(view, (point, _)): (&View, &(SearchPoint, Vec<f64>))| {
                 let is_excluded = within(view) < floor || !self.is_allowed(view);
-                if is_excluded || (doubt > 1.0 && self.has_tried(place)) {
+                if is_excluded || (doubt > 1.0 && self.has_tried(point)) {
                     return f64::NEG_INFINITY;
                 }
                 models.may_be_accepted(view).ln() + view.log_gain(best, doubt)
@@ -163,7 +163,7 @@ impl Search {
             // Exploiting the model is worth more than reducing its uncertainty.
             let left = self.rules.trials - self.trials.len();
             if let Some(likely) = best_expected(&self.contenders(models, left), MIN_GAIN) {
-                return Some(Next { place: likely.place.clone(), expected_gain: None });
+                return Some(Next { point: likely.point.clone(), expected_gain: None });
             }
         }
         self.propose(scores.into_iter())
@@ -186,45 +186,45 @@ impl Search {
         let decent = contenders.iter().filter(is_worth);
         let likeliest = || decent.max_by(|a, b| a.view.meets().total_cmp(&b.view.meets()));
         match (shown, likely) {
-            (_, Some(likely)) => Step::Confirm(likely.place.clone()),
+            (_, Some(likely)) => Step::Confirm(likely.point.clone()),
             (Some(_), None) if self.is_ending => Step::End,
-            (Some(shown), None) if left <= needed => Step::Confirm(shown.place.clone()),
+            (Some(shown), None) if left <= needed => Step::Confirm(shown.point.clone()),
             (Some(_), None) => Step::Explore,
-            (None, None) => likeliest().map_or(Step::Explore, |it| Step::Confirm(it.place.clone())),
+            (None, None) => likeliest().map_or(Step::Explore, |it| Step::Confirm(it.point.clone())),
         }
     }
 
     /// Settings that were tried and are not refuted.
     fn contenders(&self, models: &Models, left: usize) -> Vec<Contender> {
-        let mut places: Vec<_> = self.readings().map(|(place, _)| place).collect();
-        places.sort_unstable();
-        places.dedup();
+        let mut points: Vec<_> = self.readings().map(|(point, _)| point).collect();
+        points.sort_unstable();
+        points.dedup();
         let needed = self.rules.confirmations();
-        let contender = |place: &Place| {
-            let readings = self.readings_at(place);
+        let contender = |point: &SearchPoint| {
+            let readings = self.readings_at(point);
             let missing = (needed + 1).saturating_sub(readings.len());
-            let view = models.at(&self.space, place);
+            let view = models.at(&self.space, point);
             let can_be_shown = missing <= left && can_be_shown(&readings, &self.rules, left);
             Contender {
-                place: place.clone(),
-                is_shown: self.is_shown(models, place),
+                point: point.clone(),
+                is_shown: self.is_shown(models, point),
                 chance: if can_be_shown { models.may_be_shown(&view) } else { 0.0 },
                 view,
             }
         };
-        places.into_iter().filter(|place| !self.is_refuted(place)).map(contender).collect()
+        points.into_iter().filter(|point| !self.is_refuted(point)).map(contender).collect()
     }
 
     /// Whether a setting was measured often enough, and its evidence is enough.
-    fn is_shown(&self, models: &Models, place: &Place) -> bool {
-        let evidence = self.weighed(Some(models), place);
+    fn is_shown(&self, models: &Models, point: &SearchPoint) -> bool {
+        let evidence = self.weighed(Some(models), point);
         let often = self.rules.confirmations() + 1;
         evidence.is_some_and(|it| it.trials as usize >= often && self.rules.is_enough(&it))
     }
 
     /// The first candidates: the fastest setting, one that was good before, one step from the
     /// fastest along each dimension, and the fastest in each other mode.
-    fn beginning(&self) -> Vec<Place> {
+    fn beginning(&self) -> Vec<SearchPoint> {
         let fastest = self.space.fastest();
         let mut all = vec![fastest.clone()];
         all.extend(self.before.clone());
@@ -234,18 +234,18 @@ impl Search {
     }
 
     /// Returns the settings one step from the fastest along each dimension.
-    fn steps_from(&self, fastest: &Place) -> Vec<Place> {
+    fn steps_from(&self, fastest: &SearchPoint) -> Vec<SearchPoint> {
         let step = |axis: usize| {
             let mut at = self.space.coordinates(fastest);
             let is_high = at[axis] > 0.5;
             at[axis] += if is_high { -0.25 } else { 0.2 };
-            let mut place = self.space.at(&at);
+            let mut point = self.space.at(&at);
             // Where levels are few the step is one level.
-            if place == *fastest {
-                let level = &mut place.0[axis];
+            if point == *fastest {
+                let level = &mut point.0[axis];
                 *level = if is_high { level.saturating_sub(1) } else { *level + 1 };
             }
-            place
+            point
         };
         (0..self.space.dimensions().len()).map(step).collect()
     }
@@ -253,22 +253,22 @@ impl Search {
     /// Whether one of the first candidates may be tried: a safe search skips those that its first
     /// readings warn of, and before it can predict it tries the fastest setting and steps from it
     /// only.
-    fn may_begin_at(&self, place: &Place) -> bool {
+    fn may_begin_at(&self, point: &SearchPoint) -> bool {
         let fastest = self.space.fastest();
-        let is_near = || *place == fastest || self.steps_from(&fastest).contains(place);
-        let is_allowed = |models: Models| self.is_allowed(&models.at(&self.space, place));
+        let is_near = || *point == fastest || self.steps_from(&fastest).contains(point);
+        let is_allowed = |models: Models| self.is_allowed(&models.at(&self.space, point));
         !self.rules.safe || self.models().map_or_else(is_near, is_allowed)
     }
 
-    fn has_tried(&self, place: &Place) -> bool {
-        self.trials.iter().any(|trial| trial.place == *place)
+    fn has_tried(&self, point: &SearchPoint) -> bool {
+        self.trials.iter().any(|trial| trial.point == *point)
     }
 
     /// The logarithm of the least predicted power of a tried setting that is likely to meet the
     /// bound; if there is none, that of the largest power measured.
     fn best_power(&self, models: &Models) -> f64 {
-        let tried = self.readings().filter(|(place, _)| !self.is_refuted(place));
-        let views = tried.map(|(place, _)| models.at(&self.space, place));
+        let tried = self.readings().filter(|(point, _)| !self.is_refuted(point));
+        let views = tried.map(|(point, _)| models.at(&self.space, point));
         let good = views.filter(|view| view.meets() >= self.rules.final_floor);
         let best = good.map(|view| view.watts.mean).reduce(f64::min);
         let any = || self.readings().map(|(_, it)| it.watts.ln()).fold(f64::MIN, f64::max);
@@ -281,15 +281,15 @@ impl Search {
         let all = self.contenders(models, 0);
         let shown = cheapest(all.iter().filter(|it| it.is_shown));
         let fastest = || {
-            let tried = self.readings().map(|(place, _)| (place, models.at(&self.space, place)));
+            let tried = self.readings().map(|(point, _)| (point, models.at(&self.space, point)));
             tried.min_by(|a, b| a.1.tail.mean.total_cmp(&b.1.tail.mean))
         };
-        let shown_view = shown.map(|it| (&it.place, it.view));
-        let (place, view) = shown_view.or_else(fastest)?;
+        let shown_view = shown.map(|it| (&it.point, it.view));
+        let (point, view) = shown_view.or_else(fastest)?;
         Some(Choice {
-            place: place.clone(),
+            point: point.clone(),
             meets: shown.is_some(),
-            evidence: self.weighed(Some(models), place)?,
+            evidence: self.weighed(Some(models), point)?,
             watts: view.watts.mean.exp(),
             tail_us: view.tail_us(self.rules.bound_us),
         })

@@ -9,17 +9,17 @@ impl Bayop {
     pub(super) fn add_known(&mut self) {
         let allowed = self.protocol.map_or(0.0, |it| 1.0 - it.percentile.fraction());
         for one in &self.config.known {
-            let Some(place) = one.place(&self.space) else { continue };
+            let Some(point) = one.point(&self.space) else { continue };
             // Limits may have taken its level from the search: the nearest one was not measured.
             let is_near = |(a, b): (&f64, &f64)| (a - b).abs() <= 0.02 * a.abs().max(b.abs());
-            let is_same = self.space.values(&place).iter().zip(&one.values).all(is_near);
+            let is_same = self.space.values(&point).iter().zip(&one.values).all(is_near);
             let list = match one.is_shown(allowed, self.config.final_floor) {
                 _ if one.refuted && !is_same => continue,
                 _ if one.refuted => &mut self.refuted,
                 true if is_same => &mut self.known,
                 _ => &mut self.hints,
             };
-            list.push((one.rate_per_s, place));
+            list.push((one.rate_per_s, point));
         }
     }
 
@@ -31,8 +31,8 @@ impl Bayop {
             return false;
         };
         for list in [&mut self.known, &mut self.hints, &mut self.refuted] {
-            for (_, place) in list.iter_mut() {
-                place.0.remove(axis);
+            for (_, point) in list.iter_mut() {
+                point.0.remove(axis);
             }
         }
         self.space = left;

@@ -8,8 +8,8 @@ use lull_measure::Nanos;
 impl Bayop {
     /// Records settings that are not in force: the trial of one of them ends.
     pub(super) fn note_refused(&mut self, settings: &[(Setting, String)]) {
-        let Stage::Trying(Trying { place, refused, .. }) = &mut self.stage else { return };
-        let tried = self.space.settings(place);
+        let Stage::Trying(Trying { point, refused, .. }) = &mut self.stage else { return };
+        let tried = self.space.settings(point);
         let of_trial = || settings.iter().filter(|(setting, _)| tried.contains(setting));
         of_trial().for_each(|(setting, _)| self.card_refusals.note(setting));
         let refusal = |(setting, why): &(Setting, String)| {
@@ -21,11 +21,11 @@ impl Bayop {
     /// Ends a trial that cannot be, because a setting of it is not in force.
     pub(super) fn give_up(&mut self, protocol: Protocol, now: Nanos, rng: &mut Rng) {
         let stage = std::mem::replace(&mut self.stage, Stage::Waiting);
-        let Stage::Trying(Trying { mut search, place, refused: Some(why), load, .. }) = stage
+        let Stage::Trying(Trying { mut search, point, refused: Some(why), load, .. }) = stage
         else {
             return;
         };
-        search.tell(place, Err(why));
+        search.tell(point, Err(why));
         let Some(knob) = search.useless_knob() else {
             return self.go_on(search, load, (protocol, now), rng);
         };
@@ -77,11 +77,11 @@ impl Bayop {
     /// of the trial again.
     fn measure_fastest(&mut self, protocol: Protocol, why: &str) {
         let Stage::Trying(trying) = &mut self.stage else { return };
-        trying.place = self.space.fastest();
+        trying.point = self.space.fastest();
         trying.gather = Gather::new(protocol);
         trying.refused = None;
         let cause = format!("{why}; the fastest setting is measured next");
-        for setting in self.space.settings(&trying.place) {
+        for setting in self.space.settings(&trying.point) {
             self.plan.set(setting, Reason::Safe { cause: cause.clone() });
         }
     }

@@ -1,7 +1,7 @@
 //! The keys of `bayop`.
 
 use crate::config::{config, fraction, positive_time, text, wrong};
-use crate::search::{Method, Place, PriorMean, Protocol, Space, first_tail};
+use crate::search::{Method, PriorMean, Protocol, SearchPoint, Space, first_tail};
 use lull_control::{AppSpec, Capability, PolicyError};
 use lull_measure::Nanos;
 use serde::{Deserialize, Serialize};
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 config! {
     /// The paper's numbers, and the choices it leaves open.
     struct Config checked by check {
-        /// How places are chosen: "apart" (ours), "penalty" (the paper's), "front" (of power, tail
-        /// below the bound and best-effort progress, by expected hypervolume), "random".
+        /// How settings are chosen: "apart" (ours), "penalty" (the paper's), "front" (of power,
+        /// tail below the bound and best-effort progress, by expected hypervolume), "random".
         method: Method = Method::Apart,
         /// Knobs to search, gate-cap, gate-batch and gate-delay among them; if empty what the
         /// machine has of coalescing, frequency, cores and uncore-frequency, and of idle-latency
@@ -26,7 +26,7 @@ config! {
         /// Length of a trial (the authors' scripts: 20 s).
         #[serde(serialize_with = "text")]
         window: Nanos = Nanos::from_secs(20),
-        /// Probability of being within 1.2 bounds that a place must have to be tried (ours).
+        /// Probability of being within 1.2 bounds that a setting must have to be tried (ours).
         floor: f64 = 0.9,
         /// Probability that one more trial meets the bound that it must have to stay (ours).
         final_floor: f64 = 0.95,
@@ -49,13 +49,13 @@ config! {
         /// How often to search again (section 5.1.1: every hour).
         #[serde(serialize_with = "text")]
         every: Nanos = Nanos::from_secs(3600),
-        /// Relative change of load that ends a place's time (ours).
+        /// Relative change of load that ends a setting's time (ours).
         load_change: f64 = 0.15,
         /// Windows over the bound in a row that begin a search (ours).
         patience: u32 = 3,
         /// Whether a model may stand in for an energy meter.
         allow_modelled: bool = false,
-        /// Places that are known from before, as `lull tune` stores them.
+        /// Settings that are known from before, as `lull tune` stores them.
         known: Vec<KnownSetting> = Vec::new(),
     }
 }
@@ -118,7 +118,7 @@ impl KnownSetting {
 
     /// Returns the point nearest to the values in a space; `None` if they belong to other knobs, or
     /// to a mode that is not searched.
-    pub(super) fn place(&self, space: &Space) -> Option<Place> {
+    pub(super) fn point(&self, space: &Space) -> Option<SearchPoint> {
         let searched = space.dimensions().iter().map(|it| &it.knob);
         searched.eq(&self.knobs).then(|| space.stored(&self.values)).flatten()
     }

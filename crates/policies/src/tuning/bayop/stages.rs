@@ -1,6 +1,8 @@
 //! The stages of `bayop`: it observes the load, tries a setting, or holds one.
 
-use crate::search::{Gather, Place, Reading, Refusal, Rules, Search, evidence_of, is_refuted};
+use crate::search::{
+    Gather, Reading, Refusal, Rules, Search, SearchPoint, evidence_of, is_refuted,
+};
 use lull_control::TrialEvidence;
 use lull_measure::Nanos;
 use std::collections::VecDeque;
@@ -12,9 +14,9 @@ pub(super) enum Stage {
     Waiting,
     /// Settings are known, and the load is being observed.
     Looking { gather: Gather },
-    /// A place is being tried.
+    /// A point is being tried.
     Trying(Trying),
-    /// A place stays.
+    /// A point stays.
     Holding(Holding),
 }
 
@@ -22,18 +24,18 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Trying {
     pub(super) search: Box<Search>,
-    pub(super) place: Place,
+    pub(super) point: SearchPoint,
     pub(super) gather: Gather,
-    /// Why the place cannot be set.
+    /// Why the point cannot be set.
     pub(super) refused: Option<Refusal>,
     /// Requests per second in the first reading: trials at another load are not comparable.
     pub(super) load: Option<f64>,
 }
 
-/// A place that stays.
+/// A point that stays.
 #[derive(Debug)]
 pub(super) struct Holding {
-    pub(super) place: Place,
+    pub(super) point: SearchPoint,
     pub(super) since: Nanos,
     pub(super) rate_per_s: f64,
     /// Windows in a row over the bound.

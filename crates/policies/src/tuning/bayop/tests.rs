@@ -119,7 +119,7 @@ impl Server {
 const QUICK: &str = "window = \"1s\"\nsettle = \"500ms\"\ntrials = 12\n";
 
 #[test]
-fn a_search_ends_near_the_best_place_within_the_bound() {
+fn a_search_ends_near_the_best_point_within_the_bound() {
     let (mut policy, mut server) = (bayop(QUICK), Server::new());
     server.run(&mut policy, Nanos::from_secs(30));
     let Stage::Holding(Holding { meets: true, .. }) = policy.stage else {
@@ -134,7 +134,7 @@ fn a_search_ends_near_the_best_place_within_the_bound() {
 }
 
 #[test]
-fn a_place_that_a_knob_refuses_is_a_trial_without_a_reading() {
+fn a_point_that_a_knob_refuses_is_a_trial_without_a_reading() {
     // A trial that is none is one fewer.
     let (mut policy, mut server) = (bayop(&QUICK.replace("12", "40")), Server::new());
     server.refused_us = 100.0..200.0;
@@ -142,9 +142,9 @@ fn a_place_that_a_knob_refuses_is_a_trial_without_a_reading() {
     for _ in 0..150 {
         server.run(&mut policy, EPOCH);
         if let Stage::Trying(Trying { search, .. }) = &policy.stage {
-            let delay = |place: &Place| search.space().values(place)[0];
+            let delay = |point: &SearchPoint| search.space().values(point)[0];
             let trials = search.trials().iter();
-            refused = trials.map(|trial| (delay(&trial.place), trial.outcome.is_err())).collect();
+            refused = trials.map(|trial| (delay(&trial.point), trial.outcome.is_err())).collect();
         }
     }
     assert!(refused.iter().any(|(_, is_refused)| *is_refused), "{refused:?}");
@@ -157,7 +157,7 @@ fn a_place_that_a_knob_refuses_is_a_trial_without_a_reading() {
 }
 
 #[test]
-fn another_load_begins_a_search_and_a_known_one_gets_its_place_back() {
+fn another_load_begins_a_search_and_a_known_one_gets_its_point_back() {
     let (mut policy, mut server) = (bayop(QUICK), Server::new());
     server.run(&mut policy, Nanos::from_secs(30));
     let first = server.at();
@@ -181,7 +181,7 @@ fn a_search_at_a_new_load_begins_with_the_setting_of_the_next_load() {
     let (mut policy, mut server) = (bayop(&format!("{QUICK}{all}")), Server::new());
     server.run(&mut policy, Nanos::from_secs(8));
     let Stage::Trying(Trying { search, .. }) = &policy.stage else { panic!("{:?}", policy.stage) };
-    let second = &search.trials()[1].place;
+    let second = &search.trials()[1].point;
     assert_eq!(search.space().values(second), [200.0, 1.0], "that of the higher load");
 }
 
@@ -216,7 +216,7 @@ fn a_safe_search_needs_a_method_that_predicts_tails() {
 }
 
 #[test]
-fn a_place_known_from_before_is_used_at_its_load_without_a_trial() {
+fn a_point_known_from_before_is_used_at_its_load_without_a_trial() {
     let known = "known = [{ rate_per_s = 2100.0, values = [300.0, 1.0], late_at_most = 0.01 }]\n";
     let (mut policy, mut server) = (bayop(&format!("{QUICK}{known}")), Server::new());
     server.run(&mut policy, Nanos::from_secs(4));
@@ -227,7 +227,7 @@ fn a_place_known_from_before_is_used_at_its_load_without_a_trial() {
     server.run(&mut policy, Nanos::from_secs(8));
     let Stage::Trying(Trying { search, .. }) = &policy.stage else { panic!("{:?}", policy.stage) };
     assert!(search.trials().len() >= 2, "{}", search.trials().len());
-    assert_eq!(search.space().values(&search.trials()[1].place), [300.0, 1.0]);
+    assert_eq!(search.space().values(&search.trials()[1].point), [300.0, 1.0]);
     // At another load nothing is known.
     let (mut policy, mut server) = (bayop(&format!("{QUICK}{known}")), Server::new());
     server.rate_per_s = 4000.0;
@@ -250,7 +250,7 @@ fn findings_are_reported_once_and_settings_that_stay_at_each_reading() {
     assert_eq!(found.values, [delay, ghz]);
     assert!(found.settings.len() >= 2 && found.rate_per_s == 2000.0, "{found:?}");
     assert!(policy.discoveries().is_empty(), "said once");
-    // Windows at the place that stays: the newest of them, with its own figures.
+    // Windows at the point that stays: the newest of them, with its own figures.
     server.run(&mut policy, Nanos::from_secs(10));
     let again = policy.discoveries();
     let [again] = again.as_slice() else { panic!("{again:?}") };
@@ -280,15 +280,15 @@ fn the_figures_of_the_fastest_setting_are_its_own() {
     let protocol = policy.protocol.unwrap();
     let mut search = Search::new(policy.space.clone(), policy.rules(protocol));
     // None meets the bound of 10 ms, and one without a delay has the lowest tail.
-    let places = [policy.space.fastest(), policy.space.nearest(&[0.0, 2.0])];
-    for (place, tail_us, watts) in [(&places[0], 50e3, 60.0), (&places[1], 30e3, 70.0)] {
+    let points = [policy.space.fastest(), policy.space.nearest(&[0.0, 2.0])];
+    for (point, tail_us, watts) in [(&points[0], 50e3, 60.0), (&points[1], 30e3, 70.0)] {
         for _ in 0..3 {
             let (requests, late) = (2000, 2000);
             let reading = Reading { tail_us, watts, requests, late, progress_per_s: None };
-            search.tell(place.clone(), Ok(reading));
+            search.tell(point.clone(), Ok(reading));
         }
     }
-    assert_eq!(search.choice().unwrap().place, places[1]);
+    assert_eq!(search.choice().unwrap().point, points[1]);
     policy.settle(&search, protocol, Nanos::ZERO);
     let found = policy.discoveries().remove(0);
     assert_eq!((found.meets, found.values.as_slice()), (false, &[20.0, 2.0][..]));
@@ -386,7 +386,7 @@ fn a_network_card_that_refuses_leaves_the_search_and_the_other_one_stays() {
 }
 
 #[test]
-fn of_two_places_that_are_known_the_one_of_the_nearer_load_is_used() {
+fn of_two_points_that_are_known_the_one_of_the_nearer_load_is_used() {
     let known = "known = [{ rate_per_s = 1900.0, values = [100.0, 2.0], late_at_most = 0.01 }, \
                  { rate_per_s = 2020.0, values = [300.0, 1.0], late_at_most = 0.01 }]\n";
     let (mut policy, mut server) = (bayop(&format!("{QUICK}{known}")), Server::new());
@@ -395,7 +395,7 @@ fn of_two_places_that_are_known_the_one_of_the_nearer_load_is_used() {
 }
 
 #[test]
-fn a_place_that_no_longer_does_is_searched_again() {
+fn a_point_that_no_longer_does_is_searched_again() {
     let (mut policy, mut server) = (bayop(QUICK), Server::new());
     server.run(&mut policy, Nanos::from_secs(30));
     server.worse_ms = 4.0;
@@ -406,7 +406,7 @@ fn a_place_that_no_longer_does_is_searched_again() {
 }
 
 #[test]
-fn a_bound_that_nothing_meets_leaves_the_fastest_place_and_is_not_searched_for_ever() {
+fn a_bound_that_nothing_meets_leaves_the_fastest_point_and_is_not_searched_for_ever() {
     let (mut policy, mut server) = (bayop(QUICK), Server::new());
     server.worse_ms = 50.0;
     server.run(&mut policy, Nanos::from_secs(30));
@@ -448,7 +448,7 @@ fn every_so_often_it_searches_again() {
 }
 
 #[test]
-fn a_known_place_must_fit_the_search() {
+fn a_known_point_must_fit_the_search() {
     let wrong = "knobs = [\"coalescing\", \"frequency\"]\n\
                  known = [{ rate_per_s = 100.0, values = [1.0] }]";
     let config = read(&wrong.parse().unwrap()).unwrap();
@@ -508,7 +508,7 @@ fn config_out_of_range_is_refused_by_key() {
 }
 
 #[test]
-fn a_known_place_without_evidence_is_tried_and_not_trusted() {
+fn a_known_point_without_evidence_is_tried_and_not_trusted() {
     for late in ["", ", late_at_most = 0.2", ", late_at_most = 0.01, probability = 0.5"] {
         let known = format!("known = [{{ rate_per_s = 2000.0, values = [300.0, 1.0]{late} }}]\n");
         let (mut policy, mut server) = (bayop(&format!("{QUICK}{known}")), Server::new());
@@ -516,7 +516,7 @@ fn a_known_place_without_evidence_is_tried_and_not_trusted() {
         let Stage::Trying(Trying { search, .. }) = &policy.stage else {
             panic!("{:?}", policy.stage)
         };
-        assert_eq!(search.space().values(&search.trials()[1].place), [300.0, 1.0]);
+        assert_eq!(search.space().values(&search.trials()[1].point), [300.0, 1.0]);
     }
 }
 
@@ -582,7 +582,7 @@ fn a_knob_that_is_always_refused_leaves_the_search_and_the_rest_is_searched() {
     let found = policy.discoveries().remove(0);
     assert_eq!((found.knobs, found.values), (vec![Capability::Frequency], vec![1.0]));
     assert!(server.settings.setting(Knob::Coalescing(NicId(0))).is_none());
-    assert_eq!(policy.known[0].1, Place(vec![0]), "what is known keeps its frequency");
+    assert_eq!(policy.known[0].1, SearchPoint(vec![0]), "what is known keeps its frequency");
 }
 
 #[test]

@@ -184,10 +184,10 @@ impl Swept {
         let mut bytes = Vec::new();
         let mut file = ParquetTable::new(&mut bytes, "lull_sweep", all)?;
         let trials = self.sweep.trials();
-        let values: Vec<_> = trials.iter().map(|trial| space.values(&trial.place)).collect();
+        let values: Vec<_> = trials.iter().map(|trial| space.values(&trial.point)).collect();
         file.append(trials.len(), |row, column| {
             let trial = &trials[row];
-            let summary = settings.iter().find(|it| it.place == trial.place);
+            let summary = settings.iter().find(|it| it.point == trial.point);
             match column {
                 0 => TableValue::Integer(trial.block as i64 + 1),
                 _ if column <= knobs => TableValue::Real(values[row][column - 1]),
