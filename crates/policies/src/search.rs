@@ -35,5 +35,5 @@ pub use refusal::{Refusal, has_level, refused_levels};
 pub use rules::{Method, Rules, UnknownMethod, UnsafeMethod};
 pub(crate) use space::NUMERIC;
 pub use space::{Dimension, SearchPoint, Space, SpaceError};
-pub use trials::{Choice, FrontSetting, Next, Prediction, Search, Trial, penalty};
+pub use trials::{Choice, FrontSetting, NextTrial, Prediction, Search, Trial, penalty};
 pub use tuning::{Tuning, of_another_load};

@@ -3,7 +3,7 @@
 use lull_control::{Capability, KNOBS, Rng, TrialEvidence};
 use lull_measure::Percentile;
 use lull_policies::search::{
-    Choice, FrontSetting, Method, Next, Reading, Refusal, Rules, SearchPoint, Space, Trial,
+    Choice, FrontSetting, Method, NextTrial, Reading, Refusal, Rules, SearchPoint, Space, Trial,
 };
 use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
@@ -100,7 +100,7 @@ impl Search {
         let (search, rng) = (&mut self.search, &mut self.rng);
         let open: Vec<SearchPoint> = self.open.iter().map(|(_, point)| point.clone()).collect();
         let next = py.detach(|| search.ask_beside(&open, rng));
-        let Some(Next { point, expected_gain }) = next else {
+        let Some(NextTrial { point, expected_gain }) = next else {
             return Ok(None);
         };
         let number = self.next;

@@ -47,9 +47,9 @@ pub struct Trial {
     pub outcome: Result<Reading, Refusal>,
 }
 
-/// The next candidate to try.
+/// The next trial that a search proposes.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Next {
+pub struct NextTrial {
     /// The candidate setting.
     pub point: SearchPoint,
     /// The share by which power is expected to fall, or the hypervolume of the front to grow, if
@@ -168,7 +168,7 @@ impl Search {
     }
 
     /// Returns the next candidate; `None` when the search is over.
-    pub fn ask(&mut self, rng: &mut Rng) -> Option<Next> {
+    pub fn ask(&mut self, rng: &mut Rng) -> Option<NextTrial> {
         if self.trials.len() >= self.rules.trials {
             return None;
         }
@@ -181,7 +181,7 @@ impl Search {
 
     /// Returns the next candidate while those of `open` are measured: they count as trials, and
     /// are not explored again. `None` may mean that one of them must have its reading first.
-    pub fn ask_beside(&mut self, open: &[SearchPoint], rng: &mut Rng) -> Option<Next> {
+    pub fn ask_beside(&mut self, open: &[SearchPoint], rng: &mut Rng) -> Option<NextTrial> {
         let (count, was_ending) = (self.trials.len(), self.is_ending);
         let unread = |point: &SearchPoint| {
             let why = "it has no reading yet".to_owned();
@@ -319,18 +319,18 @@ impl Search {
         !self.rules.safe || view.is_safe()
     }
 
-    fn random_candidate(&self, rng: &mut Rng) -> Next {
+    fn random_candidate(&self, rng: &mut Rng) -> NextTrial {
         let refused = self.refused_levels();
         let draw = || self.space.point(rng.random_range(0..self.space.size()));
         let mut drawn = std::iter::repeat_with(draw).take(DRAWS_MAX);
         let point = drawn.find(|point| !has_level(point, &refused));
-        Next { point: point.unwrap_or_else(|| self.space.fastest()), expected_gain: None }
+        NextTrial { point: point.unwrap_or_else(|| self.space.fastest()), expected_gain: None }
     }
 
     /// An additive recurrence by powers of the generalised golden ratio, from a
     /// random start (Roberts, "The unreasonable effectiveness of quasirandom
     /// sequences", 2018); used instead of the paper's Sobol points.
-    fn quasi_random(&mut self, rng: &mut Rng) -> Next {
+    fn quasi_random(&mut self, rng: &mut Rng) -> NextTrial {
         let count = self.space.dimensions().len();
         let shift = self.shift.get_or_insert_with(|| (0..count).map(|_| rng.random()).collect());
         let mut ratio = 2f64;
@@ -341,10 +341,10 @@ impl Search {
         let coordinate =
             |(axis, shift): (usize, &f64)| (shift + turn / ratio.powi(axis as i32 + 1)).fract();
         let at: Vec<f64> = shift.iter().enumerate().map(coordinate).collect();
-        Next { point: self.space.at(&at), expected_gain: None }
+        NextTrial { point: self.space.at(&at), expected_gain: None }
     }
 
-    fn ask_penalty(&mut self, rng: &mut Rng) -> Option<Next> {
+    fn ask_penalty(&mut self, rng: &mut Rng) -> Option<NextTrial> {
         if self.trials.len() < self.rules.begin {
             return Some(self.quasi_random(rng));
         }
@@ -362,7 +362,7 @@ impl Search {
     }
 
     /// The candidate with the best score; `None` if the early stop is due.
-    fn propose(&mut self, scores: impl Iterator<Item = f64>) -> Option<Next> {
+    fn propose(&mut self, scores: impl Iterator<Item = f64>) -> Option<NextTrial> {
         // A safe search ends rather than try excluded settings.
         let is_open = |score: f64| !score.is_nan() && (!self.rules.safe || score > f64::MIN);
         let pairs = scores.zip(&self.candidates).filter(|(score, _)| is_open(*score));
@@ -376,7 +376,7 @@ impl Search {
         if self.low_gains >= LOW_GAINS_MAX {
             return None;
         }
-        Some(Next { point, expected_gain: Some(gain) })
+        Some(NextTrial { point, expected_gain: Some(gain) })
     }
 
     fn closed(&self) -> Closed {

@@ -5,7 +5,7 @@ use super::super::front::{Boxes, Front, Point, Point3, front_of, front_of_three}
 use super::super::separate::{Models, View};
 use super::super::space::SearchPoint;
 use super::proposals::SURE;
-use super::{Next, Search};
+use super::{NextTrial, Search};
 use serde::{Deserialize, Serialize};
 
 /// A tried setting of the front.
@@ -79,7 +79,7 @@ impl Search {
     /// the reference point is the bound at the largest power measured. With three, the settings
     /// of most power or least progress are ends of the front and count: the reference point is a
     /// tenth of the measured range beyond them.
-    pub(super) fn explore_front(&mut self, models: &Models) -> Option<Next> {
+    pub(super) fn explore_front(&mut self, models: &Models) -> Option<NextTrial> {
         let known = self.known_front(models);
         let views = models.views_at(&self.space, &self.candidates);
         let is_harmed = self.harm() > self.rules.harm_max;

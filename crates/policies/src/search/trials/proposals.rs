@@ -21,7 +21,7 @@ use super::super::evidence::can_be_shown;
 use super::super::rules::Method;
 use super::super::separate::{Models, View};
 use super::super::space::SearchPoint;
-use super::{Choice, Next, Search};
+use super::{Choice, NextTrial, Search};
 use lull_control::Rng;
 
 /// The probability of meeting the bound that a candidate needs once `harm_max` is reached.
@@ -51,7 +51,7 @@ struct Contender {
 }
 
 impl Search {
-    pub(super) fn ask_apart(&mut self, rng: &mut Rng) -> Option<Next> {
+    pub(super) fn ask_apart(&mut self, rng: &mut Rng) -> Option<NextTrial> {
         if self.is_confined() {
             return self.stay();
         }
@@ -60,9 +60,9 @@ impl Search {
             !self.has_tried(point) && !closed.contains(point) && self.may_begin_at(point)
         };
         if let Some(point) = begun.into_iter().find(is_new) {
-            return Some(Next { point, expected_gain: None });
+            return Some(NextTrial { point, expected_gain: None });
         }
-        let again = |point| Some(Next { point, expected_gain: None });
+        let again = |point| Some(NextTrial { point, expected_gain: None });
         // A safe search that may try nothing else measures the fastest setting again.
         let fastest = self.space.fastest();
         let may_repeat = self.rules.safe && !closed.contains(&fastest);
@@ -119,15 +119,15 @@ impl Search {
     }
 
     /// The fastest setting, until its evidence is enough or refutes it.
-    fn stay(&self) -> Option<Next> {
+    fn stay(&self) -> Option<NextTrial> {
         let point = self.space.fastest();
         let is_shown = || self.models().is_some_and(|models| self.is_shown(&models, &point));
         let is_over = self.closed().contains(&point) || is_shown();
-        (!is_over).then_some(Next { point, expected_gain: None })
+        (!is_over).then_some(NextTrial { point, expected_gain: None })
     }
 
     /// Returns the candidate whose reading has the highest expected value.
-    fn explore(&mut self, models: &Models) -> Option<Next> {
+    fn explore(&mut self, models: &Models) -> Option<NextTrial> {
         let views = models.views_at(&self.space, &self.candidates);
         let is_harmed = self.harm() > self.rules.harm_max;
         let floor = if is_harmed { SURE } else { self.rules.floor };
@@ -163,7 +163,7 @@ impl Search {
             // Exploiting the model is worth more than reducing its uncertainty.
             let left = self.rules.trials - self.trials.len();
             if let Some(likely) = best_expected(&self.contenders(models, left), MIN_GAIN) {
-                return Some(Next { point: likely.point.clone(), expected_gain: None });
+                return Some(NextTrial { point: likely.point.clone(), expected_gain: None });
             }
         }
         self.propose(scores.into_iter())
