@@ -70,7 +70,7 @@ use lull_control::{
 };
 use lull_measure::{Missing, Nanos};
 use settings::Config;
-use stages::{Holding, Stage, Trying};
+use stages::{Holding, Stage, TrialInProgress};
 use std::collections::VecDeque;
 
 /// The registry's entry.
@@ -231,8 +231,13 @@ impl Bayop {
         let reason = Reason::Trial { number, expected_gain: next.expected_gain };
         revise(&mut self.plan, self.space.settings(&next.point), &reason);
         let gather = Gather::new(protocol);
-        self.stage =
-            Stage::Trying(Trying { search, point: next.point, gather, refused: None, load });
+        self.stage = Stage::Trying(TrialInProgress {
+            search,
+            point: next.point,
+            gather,
+            refused: None,
+            load,
+        });
     }
 
     /// The best point stays; without one that meets the bound, the fastest.
@@ -351,26 +356,26 @@ impl Bayop {
 
     /// A trial has ended.
     fn conclude(&mut self, protocol: Protocol, end: &Gathered, now: Nanos, rng: &mut Rng) {
-        let Stage::Trying(mut trying) = std::mem::replace(&mut self.stage, Stage::Waiting) else {
+        let Stage::Trying(mut trial) = std::mem::replace(&mut self.stage, Stage::Waiting) else {
             return;
         };
         let Gathered::Reading(reading, rate_per_s) = end else {
-            return self.go_on_unread(trying, end, protocol);
+            return self.go_on_unread(trial, end, protocol);
         };
         self.rate_per_s = *rate_per_s;
-        if trying.load.is_none()
+        if trial.load.is_none()
             && let Some(cause) = self.too_short(protocol)
         {
             return self.hold_fastest(protocol, now, cause);
         }
-        let load = trying.load.unwrap_or(*rate_per_s);
+        let load = trial.load.unwrap_or(*rate_per_s);
         let changed = !is_near(load, *rate_per_s, self.config.load_change);
         if changed && self.restarts < RESTARTS_MAX {
             self.restarts += 1;
             return self.begin(protocol, now, rng);
         }
-        trying.search.tell(trying.point, Ok(*reading));
-        self.go_on(trying.search, Some(load), (protocol, now), rng);
+        trial.search.tell(trial.point, Ok(*reading));
+        self.go_on(trial.search, Some(load), (protocol, now), rng);
     }
 
     /// A window has passed at the point that stays: does it still do?
@@ -425,8 +430,10 @@ impl Policy for Bayop {
                 Gathered::More => {}
                 end => self.look(protocol, &end, now, rng),
             },
-            Stage::Trying(Trying { refused: Some(_), .. }) => self.give_up(protocol, now, rng),
-            Stage::Trying(Trying { gather, .. }) => match gather.add(seen) {
+            Stage::Trying(TrialInProgress { refused: Some(_), .. }) => {
+                self.give_up(protocol, now, rng);
+            }
+            Stage::Trying(TrialInProgress { gather, .. }) => match gather.add(seen) {
                 Gathered::More => {}
                 end => self.conclude(protocol, &end, now, rng),
             },

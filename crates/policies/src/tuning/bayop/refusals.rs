@@ -1,6 +1,6 @@
 //! `bayop`'s response to trials without a reading, and to loads with too few requests.
 
-use super::{Bayop, Holding, Stage, Trying};
+use super::{Bayop, Holding, Stage, TrialInProgress};
 use crate::search::{Gather, Gathered, Protocol, Refusal};
 use lull_control::{Capability, Plan, Reason, Rng, Setting};
 use lull_measure::Nanos;
@@ -8,7 +8,7 @@ use lull_measure::Nanos;
 impl Bayop {
     /// Records settings that are not in force: the trial of one of them ends.
     pub(super) fn note_refused(&mut self, settings: &[(Setting, String)]) {
-        let Stage::Trying(Trying { point, refused, .. }) = &mut self.stage else { return };
+        let Stage::Trying(TrialInProgress { point, refused, .. }) = &mut self.stage else { return };
         let tried = self.space.settings(point);
         let of_trial = || settings.iter().filter(|(setting, _)| tried.contains(setting));
         of_trial().for_each(|(setting, _)| self.card_refusals.note(setting));
@@ -21,7 +21,8 @@ impl Bayop {
     /// Ends a trial that cannot be, because a setting of it is not in force.
     pub(super) fn give_up(&mut self, protocol: Protocol, now: Nanos, rng: &mut Rng) {
         let stage = std::mem::replace(&mut self.stage, Stage::Waiting);
-        let Stage::Trying(Trying { mut search, point, refused: Some(why), load, .. }) = stage
+        let Stage::Trying(TrialInProgress { mut search, point, refused: Some(why), load, .. }) =
+            stage
         else {
             return;
         };
@@ -47,10 +48,15 @@ impl Bayop {
 
     /// Continues after a trial without a reading. If requests arrived, the meter has failed; if
     /// none did, the app is idle, and the trial waits for the load to return.
-    pub(super) fn go_on_unread(&mut self, mut trying: Trying, end: &Gathered, protocol: Protocol) {
-        let has_requests = trying.gather.has_requests();
-        trying.gather = Gather::new(protocol);
-        self.stage = Stage::Trying(trying);
+    pub(super) fn go_on_unread(
+        &mut self,
+        mut trial: TrialInProgress,
+        end: &Gathered,
+        protocol: Protocol,
+    ) {
+        let has_requests = trial.gather.has_requests();
+        trial.gather = Gather::new(protocol);
+        self.stage = Stage::Trying(trial);
         if let Gathered::Nothing(why) = end
             && has_requests
         {
@@ -76,12 +82,12 @@ impl Bayop {
     /// because that setting may stay until there is a reading. The search may propose the setting
     /// of the trial again.
     fn measure_fastest(&mut self, protocol: Protocol, why: &str) {
-        let Stage::Trying(trying) = &mut self.stage else { return };
-        trying.point = self.space.fastest();
-        trying.gather = Gather::new(protocol);
-        trying.refused = None;
+        let Stage::Trying(trial) = &mut self.stage else { return };
+        trial.point = self.space.fastest();
+        trial.gather = Gather::new(protocol);
+        trial.refused = None;
         let cause = format!("{why}; the fastest setting is measured next");
-        for setting in self.space.settings(&trying.point) {
+        for setting in self.space.settings(&trial.point) {
             self.plan.set(setting, Reason::Safe { cause: cause.clone() });
         }
     }

@@ -14,15 +14,15 @@ pub(super) enum Stage {
     Waiting,
     /// Settings are known, and the load is being observed.
     Looking { gather: Gather },
-    /// A point is being tried.
-    Trying(Trying),
-    /// A point stays.
+    /// A trial of a setting is in progress.
+    Trying(TrialInProgress),
+    /// A setting is held.
     Holding(Holding),
 }
 
-/// A search in progress.
+/// A trial in progress, with the search that proposed it.
 #[derive(Debug)]
-pub(super) struct Trying {
+pub(super) struct TrialInProgress {
     pub(super) search: Box<Search>,
     pub(super) point: SearchPoint,
     pub(super) gather: Gather,
@@ -32,7 +32,7 @@ pub(super) struct Trying {
     pub(super) load: Option<f64>,
 }
 
-/// A point that stays.
+/// A setting that is held.
 #[derive(Debug)]
 pub(super) struct Holding {
     pub(super) point: SearchPoint,

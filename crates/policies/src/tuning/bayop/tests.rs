@@ -141,7 +141,7 @@ fn a_point_that_a_knob_refuses_is_a_trial_without_a_reading() {
     let mut refused = Vec::new();
     for _ in 0..150 {
         server.run(&mut policy, EPOCH);
-        if let Stage::Trying(Trying { search, .. }) = &policy.stage {
+        if let Stage::Trying(TrialInProgress { search, .. }) = &policy.stage {
             let delay = |point: &SearchPoint| search.space().values(point)[0];
             let trials = search.trials().iter();
             refused = trials.map(|trial| (delay(&trial.point), trial.outcome.is_err())).collect();
@@ -180,7 +180,9 @@ fn a_search_at_a_new_load_begins_with_the_setting_of_the_next_load() {
     let all = format!("known = [{}, {}]\n", known(1000, 400), known(4000, 200));
     let (mut policy, mut server) = (bayop(&format!("{QUICK}{all}")), Server::new());
     server.run(&mut policy, Nanos::from_secs(8));
-    let Stage::Trying(Trying { search, .. }) = &policy.stage else { panic!("{:?}", policy.stage) };
+    let Stage::Trying(TrialInProgress { search, .. }) = &policy.stage else {
+        panic!("{:?}", policy.stage)
+    };
     let second = &search.trials()[1].point;
     assert_eq!(search.space().values(second), [200.0, 1.0], "that of the higher load");
 }
@@ -225,7 +227,9 @@ fn a_point_known_from_before_is_used_at_its_load_without_a_trial() {
     // It no longer does: the search that follows begins with it.
     server.worse_ms = 3.0;
     server.run(&mut policy, Nanos::from_secs(8));
-    let Stage::Trying(Trying { search, .. }) = &policy.stage else { panic!("{:?}", policy.stage) };
+    let Stage::Trying(TrialInProgress { search, .. }) = &policy.stage else {
+        panic!("{:?}", policy.stage)
+    };
     assert!(search.trials().len() >= 2, "{}", search.trials().len());
     assert_eq!(search.space().values(&search.trials()[1].point), [300.0, 1.0]);
     // At another load nothing is known.
@@ -311,8 +315,8 @@ fn a_few_windows_of_the_setting_in_force_are_no_evidence() {
 
 /// The search that is in progress.
 fn in_progress(policy: &Bayop) -> &Search {
-    let Stage::Trying(trying) = &policy.stage else { panic!("{:?}", policy.stage) };
-    &trying.search
+    let Stage::Trying(trial) = &policy.stage else { panic!("{:?}", policy.stage) };
+    &trial.search
 }
 
 #[test]
@@ -513,7 +517,7 @@ fn a_known_point_without_evidence_is_tried_and_not_trusted() {
         let known = format!("known = [{{ rate_per_s = 2000.0, values = [300.0, 1.0]{late} }}]\n");
         let (mut policy, mut server) = (bayop(&format!("{QUICK}{known}")), Server::new());
         server.run(&mut policy, Nanos::from_secs(8));
-        let Stage::Trying(Trying { search, .. }) = &policy.stage else {
+        let Stage::Trying(TrialInProgress { search, .. }) = &policy.stage else {
             panic!("{:?}", policy.stage)
         };
         assert_eq!(search.space().values(&search.trials()[1].point), [300.0, 1.0]);
@@ -563,7 +567,7 @@ fn trials_at_another_load_are_not_counted_together() {
     server.run(&mut policy, Nanos::from_secs(8));
     server.rate_per_s = 3000.0;
     server.run(&mut policy, Nanos::from_secs(4));
-    let Stage::Trying(Trying { search, load, .. }) = &policy.stage else {
+    let Stage::Trying(TrialInProgress { search, load, .. }) = &policy.stage else {
         panic!("{:?}", policy.stage)
     };
     assert!(search.trials().len() <= 2, "{}", search.trials().len());
