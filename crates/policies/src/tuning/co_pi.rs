@@ -53,16 +53,16 @@ config! {
         #[serde(serialize_with = "text")]
         period: Nanos = Nanos::from_secs(1),
         /// Choice of the profiled rate: "nearest" or "ceil" (ours).
-        take: Take = Take::Nearest,
+        take: RateRounding = RateRounding::Nearest,
         /// Rates with their delay, frequency and values of other knobs.
         profile: Vec<Profiled> = Vec::new(),
     }
 }
 
-/// The profiled rate that is used for one in between.
+/// The profiled rate that is used for a rate between two profiled ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Take {
+pub(crate) enum RateRounding {
     Nearest,
     Ceil,
 }
@@ -80,7 +80,7 @@ struct RateSettings {
 
 /// The policy.
 struct CoPi {
-    take: Take,
+    rounding: RateRounding,
     /// Ascending by rate.
     profile: Vec<RateSettings>,
     /// The app whose rate counts; all without one.
@@ -100,7 +100,7 @@ impl CoPi {
         let mut profile = profile?;
         profile.sort_by(|a, b| a.rate_per_s.total_cmp(&b.rate_per_s));
         Ok(Self {
-            take: config.take,
+            rounding: config.take,
             profile,
             app: first_tail(apps).map(|(app, ..)| app),
             is_of_apps: config.profile.iter().any(Profiled::is_of_apps),
@@ -119,11 +119,15 @@ impl CoPi {
 }
 
 /// Returns the entry of an ascending profile to use at this rate.
-fn lookup(profile: &[RateSettings], rate_per_s: f64, take: Take) -> Option<&RateSettings> {
+fn lookup(
+    profile: &[RateSettings],
+    rate_per_s: f64,
+    rounding: RateRounding,
+) -> Option<&RateSettings> {
     let off = |it: &RateSettings| (it.rate_per_s - rate_per_s).abs();
-    match take {
-        Take::Nearest => profile.iter().min_by(|a, b| off(a).total_cmp(&off(b))),
-        Take::Ceil => {
+    match rounding {
+        RateRounding::Nearest => profile.iter().min_by(|a, b| off(a).total_cmp(&off(b))),
+        RateRounding::Ceil => {
             let above = profile.iter().find(|it| it.rate_per_s >= rate_per_s);
             above.or(profile.last())
         }
@@ -139,7 +143,7 @@ impl Policy for CoPi {
     fn decide(&mut self, seen: &Observation, _: &mut Rng) -> Plan {
         if let Some(whole) = self.period.add(seen) {
             let rate_per_s = self.rate_per_s(&whole);
-            if let Some(profiled) = lookup(&self.profile, rate_per_s, self.take) {
+            if let Some(profiled) = lookup(&self.profile, rate_per_s, self.rounding) {
                 let reason = Reason::Found { trials: 0, score: profiled.rate_per_s };
                 revise(&mut self.plan, profiled.settings.clone(), &reason);
             }
@@ -163,16 +167,16 @@ mod tests {
         CoPi::new(&read(&text.parse().unwrap()).unwrap(), &machine(2), &[lc_spec("a")]).unwrap()
     }
 
-    fn lookup_of(rate: f64, take: Take) -> f64 {
-        lookup(&made(PROFILE).profile, rate, take).unwrap().rate_per_s
+    fn lookup_of(rate: f64, rounding: RateRounding) -> f64 {
+        lookup(&made(PROFILE).profile, rate, rounding).unwrap().rate_per_s
     }
 
     #[test]
     fn a_rate_in_between_is_that_of_the_nearest_or_of_the_next() {
-        assert_eq!(lookup_of(2000.0, Take::Nearest), 1900.0);
-        assert_eq!(lookup_of(2000.0, Take::Ceil), 4000.0);
-        assert_eq!(lookup_of(9000.0, Take::Ceil), 4000.0);
-        assert_eq!(lookup_of(1.0, Take::Nearest), 1900.0);
+        assert_eq!(lookup_of(2000.0, RateRounding::Nearest), 1900.0);
+        assert_eq!(lookup_of(2000.0, RateRounding::Ceil), 4000.0);
+        assert_eq!(lookup_of(9000.0, RateRounding::Ceil), 4000.0);
+        assert_eq!(lookup_of(1.0, RateRounding::Nearest), 1900.0);
     }
 
     #[test]
