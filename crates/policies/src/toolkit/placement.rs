@@ -19,10 +19,10 @@ pub(crate) enum Region {
     Shared,
 }
 
-/// A core and its region.
+/// A core, and the region that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Place {
-    core: CoreId,
+struct CoreInRegion {
+    id: CoreId,
     package: u16,
     smt_leader: CoreId,
     region: Region,
@@ -31,67 +31,67 @@ struct Place {
 /// The region of every core, in order of topology.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CorePlacement {
-    places: Vec<Place>,
+    cores: Vec<CoreInRegion>,
 }
 
 impl CorePlacement {
     /// All cores shared.
     pub(crate) fn all_shared(machine: &Machine) -> Self {
-        let place = |core: &lull_control::Core| Place {
-            core: core.id,
+        let shared = |core: &lull_control::Core| CoreInRegion {
+            id: core.id,
             package: core.package,
             smt_leader: core.smt_leader,
             region: Region::Shared,
         };
-        let mut places: Vec<_> = machine.cores.iter().map(place).collect();
+        let mut cores: Vec<_> = machine.cores.iter().map(shared).collect();
         // SMT siblings side by side, whatever the kernel's numbering.
-        places.sort_by_key(|place| (place.package, place.smt_leader, place.core));
-        Self { places }
+        cores.sort_by_key(|core| (core.package, core.smt_leader, core.id));
+        Self { cores }
     }
 
     /// Gives each app a run of this many cores.
     pub(crate) fn divide(&mut self, shares: &[u32]) {
         let apps = (0u16..).zip(shares);
         let owners = apps.flat_map(|(app, share)| (0..*share).map(move |_| app));
-        for (place, app) in self.places.iter_mut().zip(owners) {
-            place.region = Region::Isolated(AppId(app));
+        for (core, app) in self.cores.iter_mut().zip(owners) {
+            core.region = Region::Isolated(AppId(app));
         }
     }
 
     /// Moves one core, the one that fits the receiver best.
     pub(crate) fn hand_over(&mut self, from: Region, to: Region) {
         let near = self.by_package(to);
-        let candidates = (0..self.places.len()).filter(|at| self.places[*at].region == from);
+        let candidates = (0..self.cores.len()).filter(|at| self.cores[*at].region == from);
         let Some(best) = candidates.min_by_key(|at| self.cost(*at, from, to, &near)) else {
             return;
         };
-        self.places[best].region = to;
+        self.cores[best].region = to;
     }
 
     /// How many cores of each package are in a region.
     fn by_package(&self, region: Region) -> Vec<usize> {
-        let packages = self.places.iter().map(|place| usize::from(place.package) + 1);
+        let packages = self.cores.iter().map(|core| usize::from(core.package) + 1);
         let mut counts = vec![0; packages.max().unwrap_or(0)];
-        for place in self.places.iter().filter(|place| place.region == region) {
-            counts[usize::from(place.package)] += 1;
+        for core in self.cores.iter().filter(|core| core.region == region) {
+            counts[usize::from(core.package)] += 1;
         }
         counts
     }
 
     /// Lower is better; ends in the core's number, so there are no ties.
     fn cost(&self, at: usize, from: Region, to: Region, near: &[usize]) -> impl Ord + use<> {
-        let place = self.places[at];
-        let (before, after) = self.places.split_at(at);
-        let is_sibling = |other: &&Place| other.smt_leader == place.smt_leader;
-        // Siblings stand side by side, so those of `at` are the runs on both sides of it.
+        let core = self.cores[at];
+        let (before, after) = self.cores.split_at(at);
+        let is_sibling = |other: &&CoreInRegion| other.smt_leader == core.smt_leader;
+        // Siblings are side by side, so those of `at` are the runs on both sides of it.
         let siblings = || {
             let left = before.iter().rev().take_while(is_sibling);
             left.chain(after[1..].iter().take_while(is_sibling))
         };
         let of = |region| siblings().filter(|other| other.region == region).count();
-        let number = i32::from(place.core.0);
+        let number = i32::from(core.id.0);
         let order = if to == Region::Shared { number } else { -number };
-        (Reverse(of(to)), of(from), Reverse(near[usize::from(place.package)]), order)
+        (Reverse(of(to)), of(from), Reverse(near[usize::from(core.package)]), order)
     }
 
     /// The cores that only this app has.
@@ -105,7 +105,7 @@ impl CorePlacement {
     }
 
     fn cores(&self, wanted: impl Fn(Region) -> bool) -> CoreSet {
-        self.places.iter().filter(|place| wanted(place.region)).map(|place| place.core).collect()
+        self.cores.iter().filter(|core| wanted(core.region)).map(|core| core.id).collect()
     }
 }
 
