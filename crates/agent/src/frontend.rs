@@ -50,7 +50,7 @@ use crate::VERSION;
 use crate::discovery::PodIdentity;
 use crate::live::{Page, Serve};
 use crate::otlp::OtlpSource;
-use crate::prometheus::Wanted;
+use crate::prometheus::QueryPurpose;
 use channel::ChannelError;
 use child::{FrontendChild, Lost};
 use ending::EndingChild;
@@ -260,12 +260,12 @@ impl Frontend {
     pub(crate) fn reply_parser(
         &self,
         server: String,
-        wanted: Wanted,
+        purpose: QueryPurpose,
         to: Sender<Answer>,
     ) -> impl Fn(u64, Vec<u8>) -> bool + Send + use<> {
         let mut supervisor = self.lock();
         let query = u32::try_from(supervisor.queries.len()).unwrap_or(u32::MAX);
-        supervisor.queries.push(Query { server, wanted, to });
+        supervisor.queries.push(Query { server, purpose, to });
         let shared = Arc::downgrade(&self.shared);
         move |generation, bytes| {
             let Some(shared) = shared.upgrade() else { return false };
@@ -611,7 +611,7 @@ mod tests {
         let mut supervisor = supervisor(&place);
         let (to, tails) = mpsc::channel();
         let server = "http://p:9090".to_owned();
-        supervisor.queries.push(Query { server, wanted: Wanted::Tail, to });
+        supervisor.queries.push(Query { server, purpose: QueryPurpose::Tail, to });
         for client in 0..10_000 {
             let unit = "u".to_owned();
             let report = Report::Progress { app: 9, unit, total: 1.0, time_ns: 7 };

@@ -50,13 +50,13 @@ pub(crate) struct Queries {
 
 /// The purpose of a query, which its number in a reply identifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum QueryPurpose {
     Tail,
     Load,
     Age,
 }
 
-impl Wanted {
+impl QueryPurpose {
     /// Checks a number that a front end has parsed, or says why there is none.
     pub(crate) fn reply(self, number: Gauge<Option<f64>>) -> Reply {
         match self {
@@ -103,7 +103,7 @@ pub(crate) fn follow<P>(
     queries: Queries,
     subject: Option<Subject>,
     epoch: Nanos,
-    mut parser: impl FnMut(String, Wanted, Sender<Answer>) -> P,
+    mut parser: impl FnMut(String, QueryPurpose, Sender<Answer>) -> P,
 ) -> Reported
 where
     P: Fn(u64, Vec<u8>) -> bool + Send + 'static,
@@ -117,12 +117,12 @@ where
     let generation =
         subject.as_ref().map_or_else(Generation::default, |subject| subject.generation().clone());
     let (sender, reported) = Reported::new(Expected { at, patience, age_max }, generation.clone());
-    let age = age.map(|(query, _)| (Wanted::Age, query));
-    let load = load.map(|query| (Wanted::Load, query));
-    let all = age.into_iter().chain([(Wanted::Tail, tail)]).chain(load);
+    let age = age.map(|(query, _)| (QueryPurpose::Age, query));
+    let load = load.map(|query| (QueryPurpose::Load, query));
+    let all = age.into_iter().chain([(QueryPurpose::Tail, tail)]).chain(load);
     let base = server.base.clone();
-    let all: Vec<(Wanted, String, P)> = all
-        .map(|(wanted, query)| (wanted, query, parser(base.clone(), wanted, sender.clone())))
+    let all: Vec<(QueryPurpose, String, P)> = all
+        .map(|(purpose, query)| (purpose, query, parser(base.clone(), purpose, sender.clone())))
         .collect();
     std::thread::spawn(move || {
         let mut client = Client::new(server, access);
@@ -132,7 +132,7 @@ where
         };
         loop {
             let begun = now();
-            for (wanted, query, have_parsed) in &all {
+            for (purpose, query, have_parsed) in &all {
                 // A pod that is exchanged between this and the query makes the answer void.
                 let generation = generation.get();
                 let fetched = about(query).and_then(|query| {
@@ -141,7 +141,7 @@ where
                 let is_needed = match fetched {
                     Ok(bytes) => have_parsed(generation, bytes),
                     Err(why) => {
-                        let reply = wanted.reply(Err(Missing::because(why)));
+                        let reply = purpose.reply(Err(Missing::because(why)));
                         sender.send(Answer { generation, received_at: now(), reply }).is_ok()
                     }
                 };

@@ -1,7 +1,7 @@
 //! Queries of Prometheus servers, whose replies the front end parses.
 
 use super::message::shorten;
-use crate::prometheus::Wanted;
+use crate::prometheus::QueryPurpose;
 use lull_host::gauges::reported::Answer;
 use lull_measure::Missing;
 use std::sync::mpsc::Sender;
@@ -10,7 +10,7 @@ use std::sync::mpsc::Sender;
 #[derive(Debug)]
 pub(super) struct Query {
     pub(super) server: String,
-    pub(super) wanted: Wanted,
+    pub(super) purpose: QueryPurpose,
     /// Where replies go.
     pub(super) to: Sender<Answer>,
 }
@@ -21,7 +21,7 @@ pub(super) fn answer_to(
     generation: u64,
     number: Result<Option<f64>, String>,
 ) -> Answer {
-    let Query { server, wanted, .. } = query;
+    let Query { server, purpose, .. } = query;
     let number = number.map_err(|why| Missing::because(format!("{server}: {}", shorten(why))));
-    Answer { generation, received_at: lull_host::monotonic(), reply: wanted.reply(number) }
+    Answer { generation, received_at: lull_host::monotonic(), reply: purpose.reply(number) }
 }

@@ -16,7 +16,7 @@ fn vector(values: &[&str]) -> String {
 
 /// The tail in a reply, as it reaches the loop.
 fn tail(text: &str) -> Gauge<Option<Nanos>> {
-    match Wanted::Tail.reply(parse_reply(text, NOW)) {
+    match QueryPurpose::Tail.reply(parse_reply(text, NOW)) {
         Reply::Tail(tail) => tail,
         other => panic!("{other:?}"),
     }
@@ -152,14 +152,14 @@ fn queries(server: Server, tail: &str) -> Queries {
 /// Parses answers as the front end does, and sends the replies where it does.
 fn in_process(
     base: String,
-    wanted: Wanted,
+    purpose: QueryPurpose,
     to: Sender<Answer>,
 ) -> impl Fn(u64, Vec<u8>) -> bool + Send + 'static {
     move |generation, bytes| {
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
         let number = parse(&bytes, time.as_secs_f64());
         let number = number.map_err(|why| Missing::because(format!("{base}: {why}")));
-        to.send(Answer { generation, received_at: now(), reply: wanted.reply(number) }).is_ok()
+        to.send(Answer { generation, received_at: now(), reply: purpose.reply(number) }).is_ok()
     }
 }
 
@@ -229,7 +229,7 @@ fn tail_load_and_age_are_queried_of_one_server_each_under_its_own_bound() {
     assert_eq!((seen.offered_per_s, seen.has_rates()), (0.25, true));
     let loads = [(1_000.0, true), (-1.0, false), (f64::INFINITY, false)];
     for (number, is_load) in loads {
-        let reply = Wanted::Load.reply(Ok(Some(number)));
+        let reply = QueryPurpose::Load.reply(Ok(Some(number)));
         assert!(matches!(reply, Reply::Load(load) if load.is_ok() == is_load), "{number}");
     }
 }
