@@ -106,14 +106,14 @@ pub struct Scenario {
     /// Replications, at least.
     pub replications: u64,
     /// When to stop replicating.
-    pub precision: Option<Wanted>,
+    pub precision: Option<TargetPrecision>,
     /// Notices about how far the figures are valid.
     pub notices: Vec<String>,
 }
 
-/// A precision to reach.
+/// The precision that a figure of a scenario has to reach.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Wanted {
+pub struct TargetPrecision {
     /// Number of the figure in [`Scenario::quantities`].
     pub quantity: usize,
     /// Half width of its 95 % interval, relative to its mean.
@@ -144,9 +144,9 @@ impl Scenario {
             notices: Vec::new(),
         };
         if choice.replications.is_none()
-            && let Some(wanted) = &file.run.precision
+            && let Some(written) = &file.run.precision
         {
-            scenario.precision = Some(scenario.wanted(wanted)?);
+            scenario.precision = Some(scenario.target_precision(written)?);
         }
         scenario.check(file.limits.in_flight.is_some())?;
         Ok(scenario)

@@ -2,7 +2,7 @@
 
 use super::choice::Labelled;
 use super::file::PrecisionSection;
-use super::{InvalidKey, Quantity, Scenario, Variant, Wanted};
+use super::{InvalidKey, Quantity, Scenario, TargetPrecision, Variant};
 use crate::backlog::pieces;
 use crate::trial::CheckError;
 use lull_control::EpochRule;
@@ -45,9 +45,12 @@ impl Scenario {
         self.size(&self.quantities()).check(self.precision.as_ref())
     }
 
-    /// The precision to reach, with its figure found.
-    pub(super) fn wanted(&self, written: &PrecisionSection) -> Result<Wanted, InvalidKey> {
-        self.size(&self.quantities()).wanted(written)
+    /// Returns the precision to reach, with its figure found.
+    pub(super) fn target_precision(
+        &self,
+        written: &PrecisionSection,
+    ) -> Result<TargetPrecision, InvalidKey> {
+        self.size(&self.quantities()).target_precision(written)
     }
 
     fn size<'q>(&self, quantities: &'q [Quantity]) -> RunSize<'q> {
@@ -71,7 +74,7 @@ impl Scenario {
 
     /// A notice about runs that take hours.
     fn length_notice(&self) -> Option<String> {
-        let most = self.precision.map_or(self.replications, |wanted| wanted.most);
+        let most = self.precision.map_or(self.replications, |target| target.most);
         let each = all_events(&self.model, self.span());
         let events = each * most as f64 * self.variants.len() as f64;
         let long = events > MANY_EVENTS;
@@ -164,8 +167,11 @@ pub(super) struct RunSize<'q> {
 }
 
 impl RunSize<'_> {
-    /// The precision to reach, with its figure found.
-    pub(super) fn wanted(&self, written: &PrecisionSection) -> Result<Wanted, InvalidKey> {
+    /// Returns the precision to reach, with its figure found.
+    pub(super) fn target_precision(
+        &self,
+        written: &PrecisionSection,
+    ) -> Result<TargetPrecision, InvalidKey> {
         let at =
             |key: &str, message: String| InvalidKey::at(format!("run.precision.{key}"), message);
         let all = self.quantities;
@@ -188,11 +194,11 @@ impl RunSize<'_> {
             );
             return Err(at("most", message));
         }
-        Ok(Wanted { quantity, relative: written.relative, most: written.most })
+        Ok(TargetPrecision { quantity, relative: written.relative, most: written.most })
     }
 
     /// Rejects runs without counted time and runs with more values than fit in memory.
-    pub(super) fn check(&self, precision: Option<&Wanted>) -> Result<(), InvalidKey> {
+    pub(super) fn check(&self, precision: Option<&TargetPrecision>) -> Result<(), InvalidKey> {
         let [warmup, length] = self.span;
         if length == Nanos::ZERO {
             return Err(InvalidKey::at("run.length", "is zero: nothing would be counted"));
@@ -209,7 +215,7 @@ impl RunSize<'_> {
             let message = format!("is {}, must be from 1 to {REPLICATIONS}", self.replications);
             return Err(InvalidKey::at("run.replications", message));
         }
-        let most = precision.map_or(self.replications, |wanted| wanted.most);
+        let most = precision.map_or(self.replications, |target| target.most);
         let values = most * (self.policies * self.quantities.len()) as u64;
         if values > VALUES {
             let message =

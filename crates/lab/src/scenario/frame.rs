@@ -8,7 +8,7 @@ use super::check::RunSize;
 use super::choice::Labelled;
 use super::file::{RunSection, WarmupRule};
 use super::replicate::{Replications, policy_outcome};
-use super::{Choice, InvalidKey, Outcome, Quantity, RunError, Wanted};
+use super::{Choice, InvalidKey, Outcome, Quantity, RunError, TargetPrecision};
 use crate::cells::Sample;
 use crate::progress::Progress;
 use lull_measure::Nanos;
@@ -37,7 +37,7 @@ pub(super) struct Frame<V, W> {
     pub(super) warmup: Nanos,
     pub(super) length: Nanos,
     replications: u64,
-    precision: Option<Wanted>,
+    precision: Option<TargetPrecision>,
 }
 
 impl<V: Labelled + Sync, W: Copy + Sync> Frame<V, W> {
@@ -67,8 +67,8 @@ impl<V: Labelled + Sync, W: Copy + Sync> Frame<V, W> {
             policies: frame.contents.variants.len(),
             span: [frame.warmup, frame.length],
         };
-        let wanted = run.precision.as_ref().filter(|_| choice.replications.is_none());
-        frame.precision = wanted.map(|wanted| size.wanted(wanted)).transpose()?;
+        let written = run.precision.as_ref().filter(|_| choice.replications.is_none());
+        frame.precision = written.map(|written| size.target_precision(written)).transpose()?;
         size.check(frame.precision.as_ref())?;
         Ok(frame)
     }

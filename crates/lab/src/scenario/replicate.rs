@@ -1,8 +1,8 @@
-//! Replications of every policy, until the wanted precision is reached.
+//! Replications of every policy, until the target precision is reached.
 
 use super::choice::{Described, Labelled};
 use super::stored::StoredRound;
-use super::{PolicyOutcome, Quantity, Wanted};
+use super::{PolicyOutcome, Quantity, TargetPrecision};
 use crate::cells::{ReplicationCell, Sample, StoreError};
 use crate::progress::Progress;
 use crate::report::number_text;
@@ -19,7 +19,7 @@ const UNANSWERED: f64 = 0.02;
 #[derive(Debug)]
 pub(super) struct Replications<'s> {
     pub(super) least: u64,
-    pub(super) precision: Option<Wanted>,
+    pub(super) precision: Option<TargetPrecision>,
     pub(super) quantities: &'s [Quantity],
     /// The labels of the policies.
     pub(super) labels: Vec<&'s str>,
@@ -87,17 +87,17 @@ impl Replications<'_> {
         if done == 0 {
             return Some(0..self.least);
         }
-        let wanted = self.precision.filter(|wanted| done < wanted.most)?;
+        let target = self.precision.filter(|target| done < target.most)?;
         let enough = self.is_precise(samples);
-        (!enough).then(|| done..wanted.most.min(done + ROUND))
+        (!enough).then(|| done..target.most.min(done + ROUND))
     }
 
     /// Whether the required figure is known precisely enough under every policy.
     fn is_precise(&self, samples: &[Samples]) -> bool {
-        self.precision.is_none_or(|wanted| {
+        self.precision.is_none_or(|target| {
             let relative =
-                |samples: &Samples| estimate_of(&samples.values[wanted.quantity]).relative();
-            samples.iter().all(|samples| relative(samples) <= wanted.relative)
+                |samples: &Samples| estimate_of(&samples.values[target.quantity]).relative();
+            samples.iter().all(|samples| relative(samples) <= target.relative)
         })
     }
 
@@ -106,14 +106,14 @@ impl Replications<'_> {
     pub(super) fn notices(&self, samples: &[Samples], apps: &[(&str, bool)]) -> Vec<String> {
         let mut notices = Vec::new();
         if !self.is_precise(samples)
-            && let Some(wanted) = self.precision
+            && let Some(target) = self.precision
         {
             notices.push(format!(
                 "after {} replications {} is not known to ±{} % under every policy: raise \
                  run.precision.most, or run longer",
-                wanted.most,
-                self.quantities[wanted.quantity].id,
-                number_text(100.0 * wanted.relative)
+                target.most,
+                self.quantities[target.quantity].id,
+                number_text(100.0 * target.relative)
             ));
         }
         if samples.iter().any(|samples| samples.replications() < 2) {
