@@ -81,7 +81,7 @@ impl HeldLoad {
 /// Trials on a running server.
 pub(super) struct Trials<'s> {
     session: &'s mut Session,
-    wanted: Wanted,
+    plan: SharedPlan,
     /// The phase of the session, which is the name of the command.
     phase: &'static str,
     protocol: Protocol,
@@ -102,8 +102,8 @@ impl<'s> Trials<'s> {
         stopped: &'static str,
     ) -> Self {
         let load = HeldLoad::new(0.0, f64::INFINITY);
-        let (wanted, has_restarted, energy) = (Wanted::default(), false, String::new());
-        Self { session, wanted, phase, protocol, load, has_restarted, stopped, energy }
+        let (plan, has_restarted, energy) = (SharedPlan::default(), false, String::new());
+        Self { session, plan, phase, protocol, load, has_restarted, stopped, energy }
     }
 
     /// The source of the last power reading.
@@ -118,8 +118,8 @@ impl<'s> Trials<'s> {
 
     /// Restores the knobs and reads the server, at any load.
     pub(super) fn read_as_it_is(&mut self) -> anyhow::Result<Measured> {
-        self.wanted.put(Plan::keep());
-        self.session.switch(self.phase, Box::new(self.wanted.clone()));
+        self.plan.put(Plan::keep());
+        self.session.switch(self.phase, Box::new(self.plan.clone()));
         self.measure(&[])?.map_err(|refusal| anyhow!(refusal.why))
     }
 
@@ -165,7 +165,7 @@ impl<'s> Trials<'s> {
         for setting in settings {
             plan.set(setting.clone(), reason.clone());
         }
-        self.wanted.put(plan);
+        self.plan.put(plan);
         self.measure(settings)
     }
 
@@ -328,17 +328,17 @@ pub(super) fn describe_as_it_is(before: &Measured, energy: &str) -> String {
     )
 }
 
-/// A policy that returns the plan that was put into it.
+/// A policy that returns the plan that its clones share, which [`SharedPlan::put`] replaces.
 #[derive(Clone, Default)]
-struct Wanted(Arc<Mutex<Plan>>);
+struct SharedPlan(Arc<Mutex<Plan>>);
 
-impl Wanted {
+impl SharedPlan {
     fn put(&self, plan: Plan) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = plan;
     }
 }
 
-impl Policy for Wanted {
+impl Policy for SharedPlan {
     fn decide(&mut self, _: &Observation, _: &mut Rng) -> Plan {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
