@@ -279,22 +279,22 @@ impl Session {
             pods: self.pod_apps.pods(),
             gates: &self.gates.read(&|app| self.areas.describe(app)),
         };
-        let moment = live::Moment::new(&scene, samples);
+        let snapshot = live::EpochSnapshot::new(&scene, samples);
         if let Some(exporter) = &self.exporter {
-            exporter.borrow_mut().export(|| self.encoded(&moment));
+            exporter.borrow_mut().export(|| self.encoded(&snapshot));
         }
         if let Some(live) = &self.live {
-            live.show(moment);
+            live.show(snapshot);
         }
     }
 
     /// Encodes gauges and counters for an OpenTelemetry collector.
-    fn encoded(&self, moment: &live::Moment) -> Vec<u8> {
+    fn encoded(&self, snapshot: &live::EpochSnapshot) -> Vec<u8> {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let times = otlp::Times { start: self.recorder.started_unix_ns(), now };
         let run = self.record().file_stem().unwrap_or_default().to_string_lossy();
-        let families = live::families(moment, Duration::ZERO);
+        let families = live::families(snapshot, Duration::ZERO);
         otlp::encode(&families, times, &self.plant().machine().name, &run)
     }
 

@@ -1,7 +1,7 @@
 //! The messages between the agent and its front end: typed, bounded, and never a text to parse.
 
 use crate::discovery::PodIdentity;
-use crate::live::{Command, Moment, Serve};
+use crate::live::{Command, EpochSnapshot, Serve};
 use crate::otlp::{OtlpSource, Protection};
 use lull_host::sandbox::Gap;
 use lull_measure::push::{LatencyWindow, Message, Progress};
@@ -53,7 +53,7 @@ pub(super) enum ToFrontend {
     /// Serve these facts about the run, as JSON, from now on.
     Facts(String),
     /// Show an epoch.
-    Epoch(Box<Moment>),
+    Epoch(Box<EpochSnapshot>),
     /// Close every connection of the page.
     EndPage,
     /// Read what push clients have sent, and answer with [`FromFrontend::Drained`].

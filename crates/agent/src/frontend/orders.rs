@@ -2,7 +2,7 @@
 
 use super::Frontend;
 use super::message::ToFrontend;
-use crate::live::{Command, Facts, LiveError, Moment, Token};
+use crate::live::{Command, EpochSnapshot, Facts, LiveError, Token};
 
 /// An order as it arrived, its token not yet checked.
 #[derive(Debug)]
@@ -48,9 +48,9 @@ impl Live {
     }
 
     /// Sends an epoch to the viewers; drops it if the front end is behind.
-    pub fn show(&self, moment: Moment) {
+    pub fn show(&self, snapshot: EpochSnapshot) {
         if let Some(child) = &mut self.frontend.lock().child {
-            child.show(&ToFrontend::Epoch(Box::new(moment)));
+            child.show(&ToFrontend::Epoch(Box::new(snapshot)));
         }
     }
 

@@ -218,9 +218,9 @@ impl FrontProcess {
                     server.set_facts(facts);
                 }
             }
-            ToFrontend::Epoch(moment) => {
+            ToFrontend::Epoch(snapshot) => {
                 if let Some(server) = &self.server {
-                    server.show(*moment);
+                    server.show(*snapshot);
                 }
             }
             ToFrontend::EndPage => self.server = None,

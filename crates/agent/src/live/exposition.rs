@@ -1,6 +1,6 @@
 //! `/metrics`: the last epoch and the counters of the run, from the catalogue, in any format.
 
-use super::moment::{Head, Moment};
+use super::epoch_snapshot::{EpochSnapshot, Head};
 use crate::VERSION;
 use crate::discovery::PodIdentity;
 use lull_control::LatencyTotals;
@@ -67,12 +67,12 @@ pub(crate) enum Values<'a> {
 pub(crate) type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 /// Returns all families of one epoch that ended `age` ago, without the values that are missing.
-pub(crate) fn families(moment: &Moment, age: Duration) -> Vec<Family<'_>> {
-    let mut all = gauges(moment);
-    all.extend(counters(moment));
-    let latencies = moment.totals.latencies();
+pub(crate) fn families(snapshot: &EpochSnapshot, age: Duration) -> Vec<Family<'_>> {
+    let mut all = gauges(snapshot);
+    all.extend(counters(snapshot));
+    let latencies = snapshot.totals.latencies();
     let latencies: Vec<_> =
-        latencies.map(|(app, it)| (labels(moment, Scope::App, app), it)).collect();
+        latencies.map(|(app, it)| (labels(snapshot, Scope::App, app), it)).collect();
     if !latencies.is_empty() {
         all.push(Family {
             name: LATENCY_HISTOGRAM.to_owned(),
@@ -81,7 +81,7 @@ pub(crate) fn families(moment: &Moment, age: Duration) -> Vec<Family<'_>> {
             values: Values::Histograms(latencies),
         });
     }
-    all.push(agent(&moment.head));
+    all.push(agent(&snapshot.head));
     all.push(Family {
         name: "lull_epoch_age_seconds".to_owned(),
         help: "Time since the end of the last epoch, to which all values belong.",
@@ -92,17 +92,17 @@ pub(crate) fn families(moment: &Moment, age: Duration) -> Vec<Family<'_>> {
 }
 
 /// The labels of a value: of an app that is a pod, those of the pod besides.
-fn labels<'a>(moment: &'a Moment, scope: Scope, label: &'a str) -> Labels<'a> {
-    let pod = moment.pods.get(label).filter(|_| scope == Scope::App);
+fn labels<'a>(snapshot: &'a EpochSnapshot, scope: Scope, label: &'a str) -> Labels<'a> {
+    let pod = snapshot.pods.get(label).filter(|_| scope == Scope::App);
     scope.labels(label).chain(pod.into_iter().flat_map(PodIdentity::labels)).collect()
 }
 
-fn gauges(moment: &Moment) -> Vec<Family<'_>> {
+fn gauges(snapshot: &EpochSnapshot) -> Vec<Family<'_>> {
     let family = |metric: &'static Metric| {
-        let samples = moment.samples.iter().filter(|sample| sample.metric.place == metric.place);
+        let samples = snapshot.samples.iter().filter(|sample| sample.metric.place == metric.place);
         let known: Vec<_> = samples
             .filter_map(|it| {
-                Some((labels(moment, metric.scope, &it.label), *it.value.as_ref().ok()?))
+                Some((labels(snapshot, metric.scope, &it.label), *it.value.as_ref().ok()?))
             })
             .collect();
         (!known.is_empty()).then(|| Family {
@@ -115,11 +115,11 @@ fn gauges(moment: &Moment) -> Vec<Family<'_>> {
     catalogue::gauges().filter_map(family).collect()
 }
 
-fn counters(moment: &Moment) -> impl Iterator<Item = Family<'_>> {
+fn counters(snapshot: &EpochSnapshot) -> impl Iterator<Item = Family<'_>> {
     catalogue::counters().filter_map(|total| {
-        let counts = moment.totals.counts(total);
+        let counts = snapshot.totals.counts(total);
         let counts: Vec<_> =
-            counts.map(|(of, count)| (labels(moment, total.scope, of), count)).collect();
+            counts.map(|(of, count)| (labels(snapshot, total.scope, of), count)).collect();
         (!counts.is_empty()).then(|| Family {
             name: total.family(),
             help: total.help,
@@ -179,9 +179,9 @@ mod tests {
             workload: "web".to_owned(),
             ..PodIdentity::default()
         };
-        let mut moment = Moment::empty();
-        moment.pods = BTreeMap::from([("critical-1".to_owned(), pod)]);
-        let of = |scope, label| labels(&moment, scope, label);
+        let mut snapshot = EpochSnapshot::empty();
+        snapshot.pods = BTreeMap::from([("critical-1".to_owned(), pod)]);
+        let of = |scope, label| labels(&snapshot, scope, label);
         let pod =
             [("app", "critical-1"), ("namespace", "shop"), ("pod", "web-0"), ("workload", "web")];
         assert_eq!(of(Scope::App, "critical-1"), pod);

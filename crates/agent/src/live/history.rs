@@ -3,7 +3,7 @@
 //! Values are stored in single precision, which is more precise than the page's pixels and
 //! halves the memory.
 
-use super::moment::{Line, Moment};
+use super::epoch_snapshot::{EpochSnapshot, Line};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -45,10 +45,10 @@ pub(super) struct HistoryReply<'a> {
 
 impl History {
     /// Adds an epoch and forgets the oldest beyond the bound, and series without any value left.
-    pub(super) fn add(&mut self, moment: &Moment) {
+    pub(super) fn add(&mut self, snapshot: &EpochSnapshot) {
         let before = self.times_s.len();
-        self.times_s.push_back(moment.head.time_s);
-        for (series, label, value) in moment.numbers() {
+        self.times_s.push_back(snapshot.head.time_s);
+        for (series, label, value) in snapshot.numbers() {
             let of_series = self.columns.entry(series).or_default();
             // A label is copied only when its column is new: there are thousands an epoch.
             let column = match of_series.get_mut(label) {
@@ -75,7 +75,7 @@ impl History {
             });
             !of_series.is_empty()
         });
-        self.journal.extend(moment.head.journal.iter().cloned());
+        self.journal.extend(snapshot.head.journal.iter().cloned());
         let old = self.journal.len().saturating_sub(LINES);
         self.journal.drain(..old);
     }
@@ -109,24 +109,24 @@ impl History {
 
 #[cfg(test)]
 mod tests {
-    use super::super::moment::{CORES, LineKind};
+    use super::super::epoch_snapshot::{CORES, LineKind};
     use super::*;
     use lull_measure::Missing;
     use lull_measure::catalogue::{CORE_FREQUENCY, POWER, Sample};
 
-    fn moment(epoch: u64, power: Option<f64>) -> Moment {
+    fn snapshot(epoch: u64, power: Option<f64>) -> EpochSnapshot {
         let value = power.ok_or_else(|| Missing::because("no meter"));
         let line =
             Line { time_s: epoch as f64, kind: LineKind::Safe, text: format!("line {epoch}") };
-        let mut moment = Moment::empty();
-        (moment.head.epoch, moment.head.time_s) = (epoch, epoch as f64);
-        moment.head.journal = vec![line];
-        moment.samples = vec![
+        let mut snapshot = EpochSnapshot::empty();
+        (snapshot.head.epoch, snapshot.head.time_s) = (epoch, epoch as f64);
+        snapshot.head.journal = vec![line];
+        snapshot.samples = vec![
             Sample { metric: POWER, label: "".into(), value },
             Sample { metric: CORE_FREQUENCY, label: "0".into(), value: Ok(1e9) },
         ];
-        moment.cores = vec![("a".to_owned(), 2.0)];
-        moment
+        snapshot.cores = vec![("a".to_owned(), 2.0)];
+        snapshot
     }
 
     fn all(history: &History, series: Vec<&str>, epochs: usize) -> serde_json::Value {
@@ -136,8 +136,8 @@ mod tests {
     #[test]
     fn an_epoch_is_the_same_in_another_process() {
         for power in [None, Some(20.5)] {
-            let before = moment(7, power);
-            let after: Moment =
+            let before = snapshot(7, power);
+            let after: EpochSnapshot =
                 postcard::from_bytes(&postcard::to_allocvec(&before).unwrap()).unwrap();
             assert_eq!(after.to_json(), before.to_json());
             assert_eq!(after.missing(), before.missing());
@@ -148,7 +148,7 @@ mod tests {
     fn columns_stay_in_step_with_the_epochs_whatever_is_missing() {
         let mut history = History::default();
         for (epoch, power) in [(0, None), (1, Some(20.5)), (2, None), (3, Some(30.0))] {
-            history.add(&moment(epoch, power));
+            history.add(&snapshot(epoch, power));
         }
         let sent = all(&history, Vec::new(), 100);
         let values = &sent["values"];
@@ -163,17 +163,17 @@ mod tests {
     fn many_columns_have_fewer_epochs() {
         let mut history = History::default();
         let columns = VALUES_MAX / 100;
-        let mut moment = moment(0, None);
-        moment.samples.clear();
-        moment.cores = (1..=columns).map(|column| (format!("{column}"), 2.0)).collect();
+        let mut snapshot = snapshot(0, None);
+        snapshot.samples.clear();
+        snapshot.cores = (1..=columns).map(|column| (format!("{column}"), 2.0)).collect();
         for epoch in 0..103 {
-            moment.head.time_s = f64::from(epoch);
-            history.add(&moment);
+            snapshot.head.time_s = f64::from(epoch);
+            history.add(&snapshot);
         }
         assert_eq!((history.times_s.len(), history.times_s[0]), (100, 3.0));
         assert!(history.columns[CORES].values().all(|column| column.len() == 100));
-        moment.cores.extend((1..=columns).map(|column| (format!("other {column}"), 2.0)));
-        history.add(&moment);
+        snapshot.cores.extend((1..=columns).map(|column| (format!("other {column}"), 2.0)));
+        history.add(&snapshot);
         assert_eq!(history.times_s.len(), EPOCHS_MIN);
         assert_eq!(history.columns[CORES].len(), 2 * columns);
         let most = history.columns[CORES].values().map(VecDeque::capacity).max().unwrap();
@@ -183,10 +183,10 @@ mod tests {
     #[test]
     fn a_series_is_dropped_with_its_last_value() {
         let mut history = History::default();
-        history.add(&moment(0, Some(20.5)));
+        history.add(&snapshot(0, Some(20.5)));
         for epoch in 1..=EPOCHS as u64 {
             assert_eq!(history.columns.len(), 3, "epoch {epoch}");
-            let mut later = moment(epoch, None);
+            let mut later = snapshot(epoch, None);
             later.cores.clear();
             history.add(&later);
         }
@@ -198,7 +198,7 @@ mod tests {
     fn the_oldest_is_forgotten() {
         let mut history = History::default();
         for epoch in 0..3 * EPOCHS as u64 {
-            history.add(&moment(epoch, Some(epoch as f64)));
+            history.add(&snapshot(epoch, Some(epoch as f64)));
         }
         let sent = all(&history, Vec::new(), usize::MAX);
         let power = sent["values"]["power_watts"][""].as_array().unwrap().clone();

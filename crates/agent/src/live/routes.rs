@@ -128,14 +128,14 @@ fn not_yet() -> Response {
 
 async fn epoch(State(shared): SharedState) -> Response {
     match &shared.seen().latest {
-        Some(moment) => json(moment.to_json()),
+        Some(snapshot) => json(snapshot.to_json()),
         None => not_yet(),
     }
 }
 
 async fn missing(State(shared): SharedState) -> Response {
     match &shared.seen().latest {
-        Some(moment) => as_json(&moment.missing()),
+        Some(snapshot) => as_json(&snapshot.missing()),
         None => not_yet(),
     }
 }
@@ -144,8 +144,8 @@ async fn metrics(State(shared): SharedState, headers: HeaderMap) -> Response {
     let accepted = headers.get(header::ACCEPT).and_then(|accepted| accepted.to_str().ok());
     let format = Format::accepted(accepted.unwrap_or_default());
     let seen = shared.seen();
-    let (Some(moment), Some(age)) = (&seen.latest, seen.age()) else { return not_yet() };
-    let families = exposition::families(moment, age);
+    let (Some(snapshot), Some(age)) = (&seen.latest, seen.age()) else { return not_yet() };
+    let families = exposition::families(snapshot, age);
     let body = match format {
         Format::Protobuf => protobuf::encode(&families),
         Format::OpenMetrics | Format::Text => openmetrics::write(&families, format).into_bytes(),
@@ -156,11 +156,11 @@ async fn metrics(State(shared): SharedState, headers: HeaderMap) -> Response {
 /// Answers 200 while epochs come, and 503 before the first one and once they no longer come.
 async fn health(State(shared): SharedState) -> Response {
     let seen = shared.seen();
-    let (Some(moment), Some(age)) = (&seen.latest, seen.age()) else { return not_yet() };
-    let is_stale = is_stale(moment.head.next_epoch_s, age);
+    let (Some(snapshot), Some(age)) = (&seen.latest, seen.age()) else { return not_yet() };
+    let is_stale = is_stale(snapshot.head.next_epoch_s, age);
     let body = serde_json::json!({
         "status": if is_stale { "stale" } else { "ok" },
-        "epoch": moment.head.epoch,
+        "epoch": snapshot.head.epoch,
         "epoch_age_seconds": age.as_secs_f64(),
     });
     match is_stale {

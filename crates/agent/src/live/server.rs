@@ -3,8 +3,8 @@
 use super::backoff::Backoff;
 use super::connections::{BusyConnection, Connections, Peer};
 use super::encryption::Encryption;
+use super::epoch_snapshot::EpochSnapshot;
 use super::history::History;
-use super::moment::Moment;
 use super::operator::Command;
 use super::{Serve, TokenDigest, routes};
 use axum::body::{Body, HttpBody};
@@ -54,7 +54,7 @@ pub(super) struct Shared {
 /// The epochs so far.
 #[derive(Default)]
 pub(super) struct LiveEpochs {
-    pub(super) latest: Option<Moment>,
+    pub(super) latest: Option<EpochSnapshot>,
     /// When the latest epoch arrived.
     arrived: Option<Instant>,
     pub(super) history: History,
@@ -92,16 +92,16 @@ impl Shared {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, moment: Moment) {
+    fn take(&self, snapshot: EpochSnapshot) {
         let viewers = self.viewers();
         if viewers.receiver_count() > 0 {
             // Sending fails only if the last viewer has just disconnected.
-            let _ = viewers.send(moment.to_json().into());
+            let _ = viewers.send(snapshot.to_json().into());
         }
         drop(viewers);
         let mut seen = self.seen();
-        seen.history.add(&moment);
-        seen.latest = Some(moment);
+        seen.history.add(&snapshot);
+        seen.latest = Some(snapshot);
         seen.arrived = Some(Instant::now());
     }
 }
@@ -171,8 +171,8 @@ impl Server {
     }
 
     /// Shows an epoch.
-    pub(crate) fn show(&self, moment: Moment) {
-        self.shared.take(moment);
+    pub(crate) fn show(&self, snapshot: EpochSnapshot) {
+        self.shared.take(snapshot);
     }
 }
 
@@ -304,11 +304,11 @@ mod tests {
         block_on(async {
             let (server, _) = server().await;
             let mut before = server.shared.subscribe();
-            server.show(Moment::empty());
+            server.show(EpochSnapshot::empty());
             assert!(before.recv().await.is_ok());
             server.set_facts("{\"apps\":[]}".to_owned());
             let mut after = server.shared.subscribe();
-            server.show(Moment::empty());
+            server.show(EpochSnapshot::empty());
             assert_eq!(before.recv().await, Err(RecvError::Closed));
             assert!(after.recv().await.is_ok());
             assert_eq!(*server.shared.facts(), "{\"apps\":[]}");
@@ -385,9 +385,9 @@ mod tests {
         const LABEL: usize = 33 << 20;
         block_on(async {
             let (server, address) = server().await;
-            let mut moment = Moment::empty();
-            moment.cores = vec![("a".repeat(LABEL), 2.0)];
-            server.show(moment);
+            let mut snapshot = EpochSnapshot::empty();
+            snapshot.cores = vec![("a".repeat(LABEL), 2.0)];
+            server.show(snapshot);
             let request = "GET /api/history HTTP/1.1\r\nHost: localhost\r\n\
                            Connection: close\r\n\r\n";
             let socket = TcpSocket::new_v4().unwrap();
@@ -406,9 +406,9 @@ mod tests {
     fn a_long_epoch_after_one_that_an_arrival_has_cut_short_is_not_stale() {
         block_on(async {
             let (server, address) = server().await;
-            let mut moment = Moment::empty();
-            (moment.head.epoch_s, moment.head.next_epoch_s) = (0.05, 60.0);
-            server.show(moment);
+            let mut snapshot = EpochSnapshot::empty();
+            (snapshot.head.epoch_s, snapshot.head.next_epoch_s) = (0.05, 60.0);
+            server.show(snapshot);
             server.shared.seen().arrived = Instant::now().checked_sub(Duration::from_secs(60));
             let running = health(&address).await;
             assert!(running.starts_with("HTTP/1.1 200 "), "{running}");
@@ -419,7 +419,7 @@ mod tests {
     fn health_is_503_once_the_last_epoch_is_a_minute_old() {
         block_on(async {
             let (server, address) = server().await;
-            server.show(Moment::empty());
+            server.show(EpochSnapshot::empty());
             let fresh = health(&address).await;
             assert!(fresh.starts_with("HTTP/1.1 200 "), "{fresh}");
             let minute_ago = Instant::now().checked_sub(Duration::from_secs(60));

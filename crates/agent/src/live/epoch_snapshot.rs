@@ -15,9 +15,9 @@ use std::sync::LazyLock;
 pub(super) const CORES: &str = "region_cores";
 pub(super) const WAYS: &str = "region_cache_ways";
 
-/// Everything that is shown of one epoch.
+/// A snapshot of one epoch: everything that viewers and collectors see of it.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Moment {
+pub struct EpochSnapshot {
     /// The slowly changing part, and the journal.
     pub(super) head: Head,
     /// The metrics.
@@ -110,7 +110,7 @@ pub struct GateState {
     pub areas: String,
 }
 
-/// The arguments of [`Moment::new`].
+/// The arguments of [`EpochSnapshot::new`].
 pub struct Scene<'a> {
     /// Name of the policy that is followed.
     pub policy: &'a str,
@@ -134,7 +134,7 @@ pub struct Scene<'a> {
     pub gates: &'a [GateState],
 }
 
-impl Moment {
+impl EpochSnapshot {
     /// Combines an epoch with its samples.
     pub fn new(scene: &Scene<'_>, samples: Vec<Sample>) -> Self {
         let Scene { policy, machine, apps, controller, epoch, shadow, .. } = *scene;
