@@ -156,8 +156,8 @@ impl Recorder {
     }
 
     /// Writes one epoch in one transaction.
-    pub fn write(&mut self, moment: &EpochRecord<'_>) -> Result<(), RecordError> {
-        self.write_epoch(moment).map_err(|error| self.wrong(&error))?;
+    pub fn write(&mut self, record: &EpochRecord<'_>) -> Result<(), RecordError> {
+        self.write_epoch(record).map_err(|error| self.wrong(&error))?;
         self.is_empty = false;
         Ok(())
     }
@@ -184,8 +184,8 @@ impl Recorder {
         RecordError { file: self.file.clone(), cause: error.to_string() }
     }
 
-    fn write_epoch(&mut self, moment: &EpochRecord<'_>) -> rusqlite::Result<()> {
-        let EpochRecord { apps, epoch, samples: all, phase, shadow, pods } = *moment;
+    fn write_epoch(&mut self, record: &EpochRecord<'_>) -> rusqlite::Result<()> {
+        let EpochRecord { apps, epoch, samples: all, phase, shadow, pods } = *record;
         let transaction = self.database.unchecked_transaction()?;
         let number = epoch.number as i64;
         transaction

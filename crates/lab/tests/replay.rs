@@ -77,7 +77,7 @@ fn specs() -> Vec<AppSpec> {
 }
 
 /// Returns an epoch as a recorder would store it.
-fn moment(epoch: &Epoch) -> RecordedEpoch {
+fn recorded_epoch(epoch: &Epoch) -> RecordedEpoch {
     let busy = epoch.seen.cores.iter().filter_map(|core| core.utilisation.as_ref().ok());
     let each = epoch.seen.apps.iter().map(|app| {
         let latency = app.latency.as_ref().ok();
@@ -102,7 +102,7 @@ fn run(policy: &str, seed: u64, times: f64) -> (Machine, Vec<RecordedEpoch>) {
     let controller = Controller::new(built, Rules::default(), &plant).unwrap();
     let machine = plant.machine().clone();
     let mut control = ControlLoop::new(plant, controller, EPOCH, Rng::seed_from_u64(1));
-    (machine, (0..80).map(|_| moment(&control.turn().unwrap())).collect())
+    (machine, (0..80).map(|_| recorded_epoch(&control.turn().unwrap())).collect())
 }
 
 fn recording(policy: &str, seed: u64) -> Recording {
@@ -196,7 +196,7 @@ fn what_lacks_requests_or_demands_is_refused() {
         Replay::new(&recorded, steered("unmanaged"), Effort::default(), NEVER).err().unwrap()
     };
     let blind = |recorded: &mut Recording, change: &dyn Fn(&mut RecordedAppEpoch)| {
-        recorded.blocks[0].iter_mut().for_each(|moment| change(&mut moment.apps[0]));
+        recorded.blocks[0].iter_mut().for_each(|epoch| change(&mut epoch.apps[0]));
     };
     let server = || "server".to_owned();
     let silent = refused(&|it| blind(it, &|app| app.latency = None));

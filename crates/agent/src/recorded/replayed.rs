@@ -146,8 +146,8 @@ struct Filling<'a> {
 impl Filling<'_> {
     fn fill(mut self, database: &Connection, allowed: &AllowedCores) -> anyhow::Result<()> {
         let count = self.apps.len();
-        self.epochs.values_mut().for_each(|(_, moment)| {
-            moment.apps.resize_with(count, RecordedAppEpoch::default);
+        self.epochs.values_mut().for_each(|(_, epoch)| {
+            epoch.apps.resize_with(count, RecordedAppEpoch::default);
         });
         self.gauges(database)?;
         self.latencies(database)?;
@@ -221,13 +221,13 @@ impl Filling<'_> {
         let mut rows = query.query([])?;
         while let Some(row) = rows.next()? {
             let (epoch, core): (i64, String) = (row.get(0)?, row.get(1)?);
-            let (Some(busy), Some((_, moment))) =
+            let (Some(busy), Some((_, recorded))) =
                 (row.get::<_, Option<f64>>(2)?, self.epochs.get_mut(&epoch))
             else {
                 continue;
             };
             if allowed.has(&core) {
-                *moment.busy_cores.get_or_insert(0.0) += busy;
+                *recorded.busy_cores.get_or_insert(0.0) += busy;
             }
         }
         Ok(())
@@ -242,9 +242,9 @@ fn part_of(
 ) -> Result<(String, Vec<Vec<RecordedEpoch>>), String> {
     let phases = in_phases(epochs.into_values());
     let mut parts: BTreeMap<String, Vec<Vec<RecordedEpoch>>> = BTreeMap::new();
-    for (phase, moments) in phases {
+    for (phase, block) in phases {
         let name = if phase == DRY_RUN { phase } else { name_of(&phase, policy) };
-        parts.entry(name).or_default().push(moments);
+        parts.entry(name).or_default().push(block);
     }
     let names = || parts.keys().cloned().collect::<Vec<_>>().join(", ");
     let name = match wanted {
@@ -273,15 +273,14 @@ fn acting(part: &str, notices: &mut Vec<String>) -> String {
 /// Progress alone where it was not measured: the best epoch, as in `lull entropy`.
 fn fill_solo(apps: &mut [AppSpec], blocks: &[Vec<RecordedEpoch>]) {
     for (at, spec) in apps.iter_mut().enumerate().filter(|(_, app)| !app.is_latency_critical()) {
-        let all = blocks.iter().flatten().filter_map(|moment| moment.apps[at].progress_per_s);
+        let all = blocks.iter().flatten().filter_map(|epoch| epoch.apps[at].progress_per_s);
         let best = all.fold(0.0, f64::max);
         spec.solo_per_s = spec.solo_per_s.or((best > 0.0).then_some(best));
     }
 }
 
 fn settle(blocks: &[Vec<RecordedEpoch>]) -> Nanos {
-    let length =
-        |block: &Vec<RecordedEpoch>| Nanos(block.iter().map(|moment| moment.length.0).sum());
+    let length = |block: &Vec<RecordedEpoch>| Nanos(block.iter().map(|epoch| epoch.length.0).sum());
     let shortest = blocks.iter().map(length).min().unwrap_or(Nanos::ZERO);
     shortest.scale(SETTLE).min(SETTLE_MOST)
 }
@@ -291,9 +290,9 @@ mod tests {
     use super::*;
 
     fn rows(phases: &[&str]) -> BTreeMap<i64, Row> {
-        let moment =
+        let epoch =
             || RecordedEpoch { length: Nanos::from_millis(500), ..RecordedEpoch::default() };
-        (0..).zip(phases.iter().map(|phase| ((*phase).to_owned(), moment()))).collect()
+        (0..).zip(phases.iter().map(|phase| ((*phase).to_owned(), epoch()))).collect()
     }
 
     #[test]

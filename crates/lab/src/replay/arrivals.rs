@@ -22,10 +22,10 @@ pub(super) fn load<'a>(
 ) -> (Vec<LoadStep>, Nanos) {
     let mut from = Nanos::ZERO;
     let mut steps: Vec<LoadStep> = Vec::new();
-    for moment in epochs.filter(|moment| moment.length > Nanos::ZERO) {
-        let rate = moment.apps.get(app).and_then(|app| app.offered_per_s).unwrap_or(0.0);
+    for epoch in epochs.filter(|epoch| epoch.length > Nanos::ZERO) {
+        let rate = epoch.apps.get(app).and_then(|app| app.offered_per_s).unwrap_or(0.0);
         steps.push(LoadStep { from, rate_per_s: rate.max(0.0) });
-        from += moment.length;
+        from += epoch.length;
     }
     (steps, from)
 }
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn every_epoch_keeps_its_rate_and_all_together_their_number() {
         let rates = [800.0, 0.0, 1600.0, 20.0, 3_000.0];
-        let moment = |rate: &f64| RecordedEpoch {
+        let epoch = |rate: &f64| RecordedEpoch {
             length: Nanos::from_millis(500),
             apps: vec![RecordedAppEpoch {
                 offered_per_s: Some(*rate),
@@ -121,7 +121,7 @@ mod tests {
             }],
             busy_cores: None,
         };
-        let epochs: Vec<RecordedEpoch> = rates.iter().map(moment).collect();
+        let epochs: Vec<RecordedEpoch> = rates.iter().map(epoch).collect();
         let (steps, end) = load(epochs.iter(), 0);
         assert_eq!(end, Nanos::from_millis(2_500));
         let points: Vec<_> =

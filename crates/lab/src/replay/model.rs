@@ -75,7 +75,7 @@ impl Known {
     pub(super) fn from_recording(recording: &Recording) -> Self {
         let apps = 0..recording.apps.len();
         let arrivals = apps.clone().map(|app| {
-            let samples = recording.counted().filter_map(move |moment| moment.apps.get(app));
+            let samples = recording.counted().filter_map(move |epoch| epoch.apps.get(app));
             let sampled = || process(irregularity(samples.map(|seen| &seen.sample)));
             recording.clients[app].unwrap_or_else(sampled)
         });
@@ -83,7 +83,7 @@ impl Known {
         let used: f64 = tally.apps.iter().map(|app| app.cpu_s).sum();
         let busy = recording
             .counted()
-            .map(|moment| moment.busy_cores.map_or(0.0, |busy| busy * moment.length.as_secs_f64()));
+            .map(|epoch| epoch.busy_cores.map_or(0.0, |busy| busy * epoch.length.as_secs_f64()));
         let through = apps.clone().filter(|app| recording.clients[*app].is_some());
         let requests: f64 = through.map(|app| tally.apps[app].answered).sum();
         Self {
@@ -118,7 +118,7 @@ impl Known {
 /// else those that there were.
 fn threads(recording: &Recording, app: usize) -> u32 {
     let spec = &recording.apps[app];
-    let seen = || recording.counted().filter_map(|moment| moment.apps.get(app));
+    let seen = || recording.counted().filter_map(|epoch| epoch.apps.get(app));
     let alive = seen().filter_map(|seen| seen.threads).max().or(spec.threads);
     if spec.is_latency_critical() {
         return alive.unwrap_or(1).clamp(1, MOST_THREADS);

@@ -105,7 +105,8 @@ impl<'a> Replay<'a> {
         for part in cut.parts(self.recording, replication) {
             let epochs = epochs_of(self.recording, &part);
             let (model, end) = fit.node(self.recording, &self.known, &epochs);
-            let lead: u64 = part.lead.iter().map(|at| self.moment(&part, *at).length.0).sum();
+            let lead: u64 =
+                part.lead.iter().map(|at| self.recorded_epoch(&part, *at).length.0).sum();
             // Other blocks meet other requests.
             let seed = self.effort.seed.wrapping_add((part.block as u64) << 32);
             let plant = plant(&model, &self.specs, seed, replication)?;
@@ -126,7 +127,7 @@ impl<'a> Replay<'a> {
         Ok(tally)
     }
 
-    fn moment(&self, part: &Part, at: usize) -> &RecordedEpoch {
+    fn recorded_epoch(&self, part: &Part, at: usize) -> &RecordedEpoch {
         &self.recording.blocks[part.block][at]
     }
 

@@ -127,7 +127,7 @@ impl Recording {
         }
         for (at, spec) in self.apps.iter().enumerate() {
             let app = || spec.name.clone();
-            let seen = || self.counted().filter_map(move |moment| moment.apps.get(at));
+            let seen = || self.counted().filter_map(move |epoch| epoch.apps.get(at));
             if spec.is_latency_critical()
                 && seen().all(|it| it.latency.as_ref().is_none_or(Latency::is_empty))
             {
@@ -143,9 +143,9 @@ impl Recording {
     /// Returns how many epochs of a block belong to its beginning.
     pub(super) fn lead(&self, block: &[RecordedEpoch]) -> usize {
         let mut elapsed = Nanos::ZERO;
-        let begins = |moment: &RecordedEpoch| {
+        let begins = |epoch: &RecordedEpoch| {
             let is_lead = elapsed < self.skip;
-            elapsed += moment.length;
+            elapsed += epoch.length;
             is_lead
         };
         let count = block.iter().map(begins).take_while(|is_lead| *is_lead).count();

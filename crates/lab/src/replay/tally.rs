@@ -74,8 +74,8 @@ impl Tally {
         epochs: impl Iterator<Item = &'a RecordedEpoch>,
     ) -> Self {
         let mut tally = Self::default();
-        for moment in epochs {
-            let seen = moment.apps.iter().map(|app| AppEpoch {
+        for epoch in epochs {
+            let seen = epoch.apps.iter().map(|app| AppEpoch {
                 latency: app.latency.as_ref(),
                 offered_per_s: app.offered_per_s.unwrap_or(0.0),
                 answered_per_s: app.completed_per_s.unwrap_or(0.0),
@@ -84,7 +84,7 @@ impl Tally {
                 progress_per_s: app.progress_per_s.unwrap_or(0.0),
                 outstanding: 0,
             });
-            tally.add(&recording.apps, moment.length, &seen.collect::<Vec<_>>());
+            tally.add(&recording.apps, epoch.length, &seen.collect::<Vec<_>>());
         }
         tally
     }

@@ -81,9 +81,9 @@ pub(super) fn windows(recording: &Recording) -> Vec<(usize, std::ops::Range<usiz
 }
 
 /// Requests of all apps that were due in an epoch.
-pub(super) fn requests_of(moment: &RecordedEpoch) -> f64 {
-    let rates = moment.apps.iter().filter_map(|app| app.offered_per_s);
-    rates.sum::<f64>() * moment.length.as_secs_f64()
+pub(super) fn requests_of(epoch: &RecordedEpoch) -> f64 {
+    let rates = epoch.apps.iter().filter_map(|app| app.offered_per_s);
+    rates.sum::<f64>() * epoch.length.as_secs_f64()
 }
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
     /// Blocks of this many epochs, at 100 requests an epoch, of which two are skipped.
     fn recording(blocks: &[usize]) -> Recording {
         let app = RecordedAppEpoch { offered_per_s: Some(200.0), ..RecordedAppEpoch::default() };
-        let moment = RecordedEpoch { length: EPOCH, apps: vec![app], busy_cores: None };
+        let epoch = RecordedEpoch { length: EPOCH, apps: vec![app], busy_cores: None };
         let model = MachineModel {
             app: vec![MachineApp::new("any", 1, Activity::Endless)],
             ..MachineModel::plain("any", 1, lull_measure::Hertz(1))
@@ -111,7 +111,7 @@ mod tests {
             apps: vec![AppSpec::best_effort("any")],
             rules: rules(),
             epoch: EpochRule::Fixed(EPOCH),
-            blocks: blocks.iter().map(|epochs| vec![moment.clone(); *epochs]).collect(),
+            blocks: blocks.iter().map(|epochs| vec![epoch.clone(); *epochs]).collect(),
             skip: EPOCH * 2,
             clients: vec![None],
         }
