@@ -2,7 +2,9 @@
 //! either side.
 
 use lull_host::sys::page::SharedPage;
-use lull_oncall::{CONNECTIONS, Decision, Gate, Id, Mode, NOTE_BYTES, Peer, Seat, Settings, Wake};
+use lull_oncall::{
+    CONNECTIONS, Decision, Gate, GateEntry, Id, Mode, NOTE_BYTES, Peer, Settings, Wake,
+};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -14,14 +16,14 @@ const MS: u64 = 1_000_000;
 /// The longest wait is bounded by the largest accepted setting (60 s), counted from a time up to
 /// as much in the future that a worker's word may name, and ends at the next check (1 s).
 const WAIT_MAX_NS: u64 = 122_000 * MS;
-/// Connections in use, and one without a seat.
+/// Connections in use, and one without an entry.
 const IDS: [Id; 5] = [Id(0), Id(1), Id(2), Id(63), Id(CONNECTIONS as u32)];
 
 /// Wakes no thread: the calls of the input take the place of sleepers.
 struct NoSleeper;
 
 impl Wake for NoSleeper {
-    fn wake(&self, _id: Id, _seat: &Seat) {}
+    fn wake(&self, _id: Id, _entry: &GateEntry) {}
 }
 
 /// The rest of the input; zeros after its end.
@@ -99,14 +101,14 @@ impl Sides {
         Ok(())
     }
 
-    /// Overwrites a word in the header, the control words, the note or slots, a seat or a record.
+    /// Overwrites a word in the header, the control words, the note or slots, an entry or a record.
     fn overwrite(&self, input: &mut Input<'_>) -> io::Result<()> {
         let header = from_ref(self.page.header()).addr();
         let part = match input.byte() % 5 {
             0 => header,
             1 => from_ref(self.page.control()).addr(),
             2 => from_ref(self.page.note()).addr(),
-            3 => self.page.gate().seat(Id(0)).map_or(header, |seat| from_ref(seat).addr()),
+            3 => self.page.gate().entry(Id(0)).map_or(header, |entry| from_ref(entry).addr()),
             _ => self.page.record(Id(0)).map_or(header, |record| from_ref(record).addr()),
         };
         let at = (part - header) as u64 + 8 * u64::from(input.byte());
@@ -126,8 +128,8 @@ impl Sides {
             5 => gate.query_arrived(id, now_ns, &NoSleeper),
             6 => drop(gate.leave(id)),
             7 => gate.evict(id, &NoSleeper),
-            8 => gate.open_seat(id),
-            9 => gate.close_seat(id, now_ns, &NoSleeper),
+            8 => gate.open_connection(id),
+            9 => gate.close_connection(id, now_ns, &NoSleeper),
             10 => gate.release_expired(now_ns, &NoSleeper),
             11 => gate.recount_waiters(),
             _ => gate.pump(now_ns, &NoSleeper),
@@ -147,10 +149,10 @@ impl Sides {
             ..Settings::default()
         };
         self.page.control().set(&settings);
-        if let Some(seat) = self.page.gate().seat(input.id()) {
+        if let Some(entry) = self.page.gate().entry(input.id()) {
             let limit = |byte: u8| (byte < 200).then_some(u32::from(byte));
-            seat.allow(limit(input.byte()), limit(input.byte()));
-            seat.set_first(flags & 8 == 8);
+            entry.allow(limit(input.byte()), limit(input.byte()));
+            entry.set_first(flags & 8 == 8);
         }
         self.page.gate().pump(self.now_ns, &NoSleeper);
     }
@@ -200,6 +202,6 @@ impl Sides {
             decision = gate.check(id, next_ns, &NoSleeper);
         }
         gate.answered(id, false, self.now_ns, &NoSleeper);
-        gate.close_seat(id, self.now_ns, &NoSleeper);
+        gate.close_connection(id, self.now_ns, &NoSleeper);
     }
 }

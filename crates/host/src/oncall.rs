@@ -48,7 +48,7 @@ use lull_control::{AppId, GateControl};
 use lull_measure::Nanos;
 use lull_oncall::protocol::Protocol;
 use lull_oncall::{
-    BATCH_MAX, CAP_MAX, Counters, ISR_DELAY_MAX_NS, Id, Mode, Seat, Settings, Wake, Waking,
+    BATCH_MAX, CAP_MAX, Counters, GateEntry, ISR_DELAY_MAX_NS, Id, Mode, Settings, Wake, Waking,
 };
 use rustix::fs::fstat;
 use rustix::thread::futex;
@@ -127,8 +127,8 @@ const LONG_WAIT: Nanos = Nanos::from_secs(1);
 struct Futexes;
 
 impl Wake for Futexes {
-    fn wake(&self, _id: Id, seat: &Seat) {
-        let (word, _) = seat.word();
+    fn wake(&self, _id: Id, entry: &GateEntry) {
+        let (word, _) = entry.word();
         // A worker that cannot be woken checks by itself at its deadline.
         let _ = futex::wake(word, futex::Flags::empty(), 1);
     }
@@ -260,9 +260,9 @@ impl Runtime {
     /// If another connection has taken over the record since the caller read it, the limits
     /// apply to that connection until this is called again.
     pub fn allow(&self, id: Id, batch: Option<u32>, queries: Option<u32>, first: bool) {
-        if let Some(seat) = self.page.gate().seat(id) {
-            seat.set_first(first);
-            seat.allow(batch, queries);
+        if let Some(entry) = self.page.gate().entry(id) {
+            entry.set_first(first);
+            entry.allow(batch, queries);
         }
     }
 
@@ -312,8 +312,8 @@ impl Runtime {
         let (now_ns, gate) = (now().0, self.page.gate());
         let open = self.page.records().filter(|(_, record)| record.pid() != 0);
         let waits_since = |id| {
-            let seat = gate.seat(id).filter(|seat| seat.is_waiting());
-            seat.map(Seat::waiting_since_ns)
+            let entry = gate.entry(id).filter(|entry| entry.is_waiting());
+            entry.map(GateEntry::waiting_since_ns)
         };
         let begun = open
             .filter_map(|(id, record)| record.transaction_since_ns().or_else(|| waits_since(id)));
@@ -371,7 +371,7 @@ impl Runtime {
         for (id, record) in self.page.records().filter(|(_, record)| record.pid() != 0) {
             let pid = record.pid();
             if found.get(&pid) == Some(&Holder::Ended) {
-                self.page.gate().close_seat(id, now().0, &Futexes);
+                self.page.gate().close_connection(id, now().0, &Futexes);
                 record.release(pid);
             }
         }
@@ -477,17 +477,17 @@ mod tests {
         let settings = Settings { mode: Mode::Post, agent_lease_ns, ..Settings::default() };
         let runtime = Runtime::start(&settings, &Rules::default()).unwrap();
         let gate = runtime.page.gate();
-        let seat = gate.seat(Id(0)).unwrap();
+        let entry = gate.entry(Id(0)).unwrap();
         runtime.allow(Id(0), Some(1), Some(2), true);
-        assert!(seat.goes_first());
+        assert!(entry.goes_first());
         for decision in [Decision::Run, Decision::Run, Decision::Park] {
             assert_eq!(gate.arrive(Id(0), false, now().0, &Futexes), decision);
             gate.answered(Id(0), false, now().0, &Futexes);
         }
         runtime.allow(Id(0), None, None, false);
         runtime.pump();
-        assert!(seat.is_admitted() && !seat.goes_first());
-        // Without such a seat, nothing happens.
+        assert!(entry.is_admitted() && !entry.goes_first());
+        // Without such an entry, nothing happens.
         runtime.allow(Id(u32::MAX), None, Some(0), true);
     }
 
@@ -513,9 +513,9 @@ mod tests {
             runtime.set(&Settings { slot_lease_ns: 1_000_000, ..settings });
             std::thread::sleep(Duration::from_millis(50));
             pump(&runtime.page);
-            let seat = runtime.page.gate().seat(Id(1)).unwrap();
-            assert_eq!(seat.is_admitted(), is_passed_on, "{waking:?}");
-            assert_eq!(seat.is_waiting(), !is_passed_on, "{waking:?}");
+            let entry = runtime.page.gate().entry(Id(1)).unwrap();
+            assert_eq!(entry.is_admitted(), is_passed_on, "{waking:?}");
+            assert_eq!(entry.is_waiting(), !is_passed_on, "{waking:?}");
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::knobs::SaveOld;
 use crate::sys::sched::affinity_of;
 use crate::{LiveThread, Roots};
 use lull_control::CoreSet;
-use lull_oncall::{Id, Seat, Wake};
+use lull_oncall::{GateEntry, Id, Wake};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -67,7 +67,7 @@ pub(crate) fn cgroup_tree(files: &[(&str, &str)]) -> (TempDir, Roots) {
 pub(crate) struct NoWake;
 
 impl Wake for NoWake {
-    fn wake(&self, _: Id, _: &Seat) {}
+    fn wake(&self, _: Id, _: &GateEntry) {}
 }
 
 /// A ledger in memory; a full one saves nothing.

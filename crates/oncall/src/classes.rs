@@ -18,7 +18,7 @@
 //! Class 0 holds all connections that no rule names. Without classes ([`ClientClasses::count`]
 //! is 0) the gate serves the ring of connections.
 
-use crate::seat::{Id, Seat};
+use crate::gate_entry::{GateEntry, Id};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// The number of classes, with the one of all other clients.
@@ -160,25 +160,25 @@ impl ClientClasses {
         self.classes.get(at).map_or(0, |class| class.turns.load(Ordering::Relaxed))
     }
 
-    /// Returns the class of a seat, and its number: a number that does not exist is 0.
-    fn of_seat(&self, seat: &Seat) -> (usize, &ClientClass) {
-        let at = Some(seat.client_class()).filter(|at| *at < self.count()).unwrap_or(0);
+    /// Returns the class of an entry, and its number: a number that does not exist is 0.
+    fn class_of(&self, entry: &GateEntry) -> (usize, &ClientClass) {
+        let at = Some(entry.client_class()).filter(|at| *at < self.count()).unwrap_or(0);
         (at, &self.classes[at])
     }
 
     /// Counts a turn that began without a wait: no class waited, so that it costs nothing.
-    pub(crate) fn count_turn(&self, seat: &Seat) {
+    pub(crate) fn count_turn(&self, entry: &GateEntry) {
         if self.count() > 0 {
-            self.of_seat(seat).1.turns.fetch_add(1, Ordering::Relaxed);
+            self.class_of(entry).1.turns.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Charges a turn that began after a wait to its class.
-    pub(crate) fn charge(&self, seat: &Seat) {
+    pub(crate) fn charge(&self, entry: &GateEntry) {
         if self.count() == 0 {
             return;
         }
-        let (_, class) = self.of_seat(seat);
+        let (_, class) = self.class_of(entry);
         let clock = &self.clocks[class.order()];
         let now = clock.load(Ordering::Relaxed);
         let start = class.start(now);
@@ -267,11 +267,11 @@ impl<'a> ClassQueues<'a> {
     }
 
     /// Adds a waiting connection to the queue of its class, unless it is there.
-    pub(crate) fn push(&self, id: Id, seat: &Seat) {
-        let (at, class) = self.classes.of_seat(seat);
+    pub(crate) fn push(&self, id: Id, entry: &GateEntry) {
+        let (at, class) = self.classes.class_of(entry);
         // Each try is one that another thread has skipped before the place was written.
         for _ in 0..3 {
-            let is_there = seat.ticket().is_some_and(|ticket| {
+            let is_there = entry.ticket().is_some_and(|ticket| {
                 let behind = ticket.wrapping_sub(class.head.load(Ordering::Acquire));
                 behind < self.capacity() && self.holder(at, ticket) == Some(id)
             });
@@ -279,7 +279,7 @@ impl<'a> ClassQueues<'a> {
                 return;
             }
             let ticket = class.tail.fetch_add(1, Ordering::AcqRel);
-            seat.set_ticket(ticket);
+            entry.set_ticket(ticket);
             if let Some(place) = self.place(at, ticket) {
                 place.store(id.0.wrapping_add(1), Ordering::Release);
             }

@@ -13,7 +13,7 @@ pub enum Mode {
     Stats,
     /// A worker that has read a query parks until it is admitted.
     Post,
-    /// A worker without a query rests on its seat instead of its socket, and is woken when a
+    /// A worker without a query rests on its entry instead of its socket, and is woken when a
     /// query has arrived and the worker is admitted. A worker that has read a query parks as
     /// in [`Post`](Mode::Post).
     Epoll,
@@ -60,7 +60,8 @@ const BYPASSED: u32 = 1 << 31;
 /// How an admitted worker is woken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Waking {
-    /// The worker sleeps on the word of its seat, and every process that maps the page can wake it.
+    /// The worker sleeps on the word of its entry, and every process that maps the page can wake
+    /// it.
     #[default]
     Futex,
     /// By a signal to its thread, as in the paper. Only threads of its own process can,
@@ -104,7 +105,7 @@ pub struct Settings {
     pub park_max_ns: u64,
     /// Whether a worker that arrives during a round has a turn in that round.
     pub joins: bool,
-    /// Whether connections with [`Seat::set_first`](crate::Seat::set_first) are admitted
+    /// Whether connections with [`GateEntry::set_first`](crate::GateEntry::set_first) are admitted
     /// before the others. It costs a second search of the waiting connections.
     pub ranks: bool,
     /// How workers are woken.

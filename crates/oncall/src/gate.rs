@@ -14,7 +14,7 @@
 //! From the paper (REEF, SoCC'25, section 3.3): a connection has one turn a round of N_k
 //! queries (0: it misses its turns), rounds are a pause D apart, and at most C workers run at
 //! once. An agent may also limit the queries until its next decision; they are counted here
-//! turn by turn ([`Seat::allow`]), since an agent decides less often than turns begin.
+//! turn by turn ([`GateEntry::allow`]), since an agent decides less often than turns begin.
 //!
 //! A gate may have classes of clients (`classes`): then slots go to the class that is next, and
 //! within a class to the connection that waits longest, instead of round the ring.
@@ -29,15 +29,15 @@ mod tests;
 
 use crate::classes::{ClassQueues, ClientClasses};
 use crate::control::{Control, Mode, Settings, count};
+use crate::gate_entry::{GateEntry, Id, SLOTS_MAX, State};
 use crate::lease::{Lease, OWNERS_MAX};
-use crate::seat::{Id, SLOTS_MAX, Seat, State};
 use crate::sync::{AtomicU32, AtomicU64};
 use ring::Search;
 
-/// Wakes workers, which then look at their seats.
+/// Wakes workers, which then look at their entries.
 pub trait Wake {
-    /// Wakes the worker of `id`, which sleeps on the word of its seat or is about to.
-    fn wake(&self, id: Id, seat: &Seat);
+    /// Wakes the worker of `id`, which sleeps on the word of its entry or is about to.
+    fn wake(&self, id: Id, entry: &GateEntry);
 }
 
 /// Whether a worker may run.
@@ -61,37 +61,37 @@ const BEHIND_NS: u64 = 20_000;
 ///
 /// No content of that memory makes a method panic or loop without end, debug assertions
 /// included, and no count in it decides whether a worker waits: a worker that waits reads the
-/// ring itself. An [`Id`] without a seat always runs.
+/// ring itself. An [`Id`] without an entry always runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Gate<'a> {
     control: &'a Control,
     slots: &'a [Lease],
     waiting: &'a [AtomicU64],
-    seats: &'a [Seat],
+    entries: &'a [GateEntry],
     /// The queues of classes of clients, for a gate that may have them.
     queues: Option<ClassQueues<'a>>,
 }
 
 impl<'a> Gate<'a> {
-    /// Returns a gate with one connection for each seat; `waiting` has a bit for each.
+    /// Returns a gate with one entry for each connection; `waiting` has a bit for each.
     ///
     /// # Panics
-    /// If `waiting` has not exactly the words that the seats need, or a seat's or a slot's
+    /// If `waiting` has not exactly the words that the entries need, or an entry's or a slot's
     /// number does not fit the words that hold it.
     #[inline]
     pub const fn new(
         control: &'a Control,
         slots: &'a [Lease],
         waiting: &'a [AtomicU64],
-        seats: &'a [Seat],
+        entries: &'a [GateEntry],
     ) -> Self {
-        assert!(waiting.len() == seats.len().div_ceil(64), "a bit for each seat");
-        assert!(seats.len() < OWNERS_MAX as usize, "a lease holds the number of a seat");
-        assert!(slots.len() <= SLOTS_MAX, "a seat holds the number of a slot");
-        Self { control, slots, waiting, seats, queues: None }
+        assert!(waiting.len() == entries.len().div_ceil(64), "a bit for each entry");
+        assert!(entries.len() < OWNERS_MAX as usize, "a lease holds the number of an entry");
+        assert!(slots.len() <= SLOTS_MAX, "an entry holds the number of a slot");
+        Self { control, slots, waiting, entries, queues: None }
     }
 
-    /// Returns the gate with classes of clients, whose queues lie in `tickets`: two for each seat
+    /// Returns the gate with classes of clients, whose queues lie in `tickets`: two for each entry
     /// and class suffice.
     #[must_use]
     #[inline]
@@ -114,22 +114,22 @@ impl<'a> Gate<'a> {
         self.control
     }
 
-    /// Returns a connection's seat.
+    /// Returns the entry of a connection.
     #[inline]
-    pub fn seat(&self, id: Id) -> Option<&'a Seat> {
-        self.seats.get(id.index())
+    pub fn entry(&self, id: Id) -> Option<&'a GateEntry> {
+        self.entries.get(id.index())
     }
 
-    /// Resets a seat for a new connection.
-    pub fn open_seat(&self, id: Id) {
-        if let Some(seat) = self.seat(id) {
+    /// Resets an entry for a new connection.
+    pub fn open_connection(&self, id: Id) {
+        if let Some(entry) = self.entry(id) {
             self.dequeue(id);
-            seat.reset();
+            entry.reset();
         }
     }
 
-    /// Frees a seat, and the slot of its worker, when the connection is closed.
-    pub fn close_seat(&self, id: Id, now_ns: u64, wake: &impl Wake) {
+    /// Frees an entry, and the slot of its worker, when the connection is closed.
+    pub fn close_connection(&self, id: Id, now_ns: u64, wake: &impl Wake) {
         self.evict(id, wake);
         self.end_turn(id, now_ns, wake);
     }
@@ -138,31 +138,31 @@ impl<'a> Gate<'a> {
     /// in a transaction, or a rule exempts its connection. A worker that holds a slot keeps
     /// it.
     pub fn arrive(&self, id: Id, passes: bool, now_ns: u64, wake: &impl Wake) -> Decision {
-        let Some(seat) = self.seat(id) else { return Decision::Run };
-        if passes || seat.is_admitted() || !self.control.is_closed(now_ns) {
+        let Some(entry) = self.entry(id) else { return Decision::Run };
+        if passes || entry.is_admitted() || !self.control.is_closed(now_ns) {
             return Decision::Run;
         }
         let settings = self.control.settings();
         // A connection without queries misses its turns, even when no other waits.
-        let has_turn = settings.pause_ns() == 0 && seat.has_queries();
+        let has_turn = settings.pause_ns() == 0 && entry.has_queries();
         let is_free = has_turn && self.control.waiters() == 0;
-        if is_free && self.try_turn(id, seat, &settings, now_ns) {
+        if is_free && self.try_turn(id, entry, &settings, now_ns) {
             return Decision::Run;
         }
-        seat.wait_from(now_ns, self.past_round(&settings));
+        entry.wait_from(now_ns, self.past_round(&settings));
         self.enqueue(id);
         self.check(id, now_ns, wake)
     }
 
     /// Takes a free slot and begins the worker's turn, if there is one.
-    fn try_turn(&self, id: Id, seat: &Seat, settings: &Settings, now_ns: u64) -> bool {
+    fn try_turn(&self, id: Id, entry: &GateEntry, settings: &Settings, now_ns: u64) -> bool {
         let Some((slot, held)) = self.take_slot(id, settings, now_ns) else { return false };
-        let begins = seat.begin_turn(settings.batch);
+        let begins = entry.begin_turn(settings.batch);
         if begins {
-            seat.take(slot);
+            entry.take(slot);
             count(&self.control.counts.admissions);
             if let Some(queues) = self.queues() {
-                queues.classes.count_turn(seat);
+                queues.classes.count_turn(entry);
             }
         } else if let Some(lease) = self.slots.get(slot) {
             // The agent withdrew its queries meanwhile. It waits, and so pumps the gate,
@@ -175,23 +175,23 @@ impl<'a> Gate<'a> {
     /// Decides again on a parked worker that was woken or has reached its
     /// [deadline](Self::deadline_ns).
     pub fn check(&self, id: Id, now_ns: u64, wake: &impl Wake) -> Decision {
-        let Some(seat) = self.seat(id) else { return Decision::Run };
-        if seat.is_waiting() {
+        let Some(entry) = self.entry(id) else { return Decision::Run };
+        if entry.is_waiting() {
             self.enqueue(id);
             self.pump(now_ns, wake);
         }
-        match seat.state() {
+        match entry.state() {
             State::Resting => return Decision::Park,
-            State::Waiting if !self.is_expired(seat, now_ns) || !self.leave(id) => {
+            State::Waiting if !self.is_expired(entry, now_ns) || !self.leave(id) => {
                 return Decision::Park;
             }
             State::Waiting => count(&self.control.counts.expired),
-            State::Admitted { slot } if !seat.begin_turn(self.control.settings().batch) => {
-                self.return_slot(id, seat, slot, now_ns, wake);
+            State::Admitted { slot } if !entry.begin_turn(self.control.settings().batch) => {
+                self.return_slot(id, entry, slot, now_ns, wake);
                 return Decision::Park;
             }
             State::Admitted { .. } => count(&self.control.counts.parks),
-            State::LetGo => seat.clear(),
+            State::LetGo => entry.clear(),
             State::Idle => {}
         }
         // The connection may have been enqueued again while it was admitted.
@@ -202,11 +202,11 @@ impl<'a> Gate<'a> {
     /// Makes an admitted worker that has no queries for a turn wait again, from when it began
     /// to wait, and passes its slot on. The thread that admitted it had read its queries before
     /// its last turn, or before the agent withdrew them.
-    fn return_slot(&self, id: Id, seat: &Seat, slot: usize, now_ns: u64, wake: &impl Wake) {
+    fn return_slot(&self, id: Id, entry: &GateEntry, slot: usize, now_ns: u64, wake: &impl Wake) {
         if let Some(lease) = self.slots.get(slot) {
             lease.release(id.0);
         }
-        seat.keep_waiting();
+        entry.keep_waiting();
         self.enqueue(id);
         self.pump(now_ns, wake);
     }
@@ -220,11 +220,11 @@ impl<'a> Gate<'a> {
     /// wait for its client instead. The caller then arranges for [`Gate::query_arrived`] to be
     /// called, and [sleeps](Self::sleep).
     pub fn rest(&self, id: Id, now_ns: u64) -> bool {
-        let Some(seat) = self.seat(id) else { return false };
+        let Some(entry) = self.entry(id) else { return false };
         // A worker that holds a slot is in a transaction, whose next query must not wait.
-        let may_rest = self.has_rests(now_ns) && !seat.is_admitted();
+        let may_rest = self.has_rests(now_ns) && !entry.is_admitted();
         if may_rest {
-            seat.rest();
+            entry.rest();
         }
         may_rest
     }
@@ -232,21 +232,21 @@ impl<'a> Gate<'a> {
     /// Makes a resting worker wait for a slot, since a query or the end of its connection has
     /// arrived. The caller [pumps](Self::pump) the gate afterwards, once for all arrivals.
     pub fn query_arrived(&self, id: Id, now_ns: u64, wake: &impl Wake) {
-        let Some(seat) = self.seat(id) else { return };
-        if seat.end_rest_by_query(now_ns, self.past_round(&self.control.settings())) {
+        let Some(entry) = self.entry(id) else { return };
+        if entry.end_rest_by_query(now_ns, self.past_round(&self.control.settings())) {
             count(&self.control.counts.calls);
             self.enqueue(id);
         } else {
-            // If the worker sleeps although it does not rest, its seat was overwritten: it must
+            // If the worker sleeps although it does not rest, its entry was overwritten: it must
             // check.
-            wake.wake(id, seat);
+            wake.wake(id, entry);
         }
     }
 
     /// Ends a worker's rest, by the worker itself. Returns `false` if it waits, was admitted or
     /// was let go meanwhile.
     pub(crate) fn end_rest(&self, id: Id) -> bool {
-        self.seat(id).is_some_and(Seat::end_rest)
+        self.entry(id).is_some_and(GateEntry::end_rest)
     }
 
     /// Returns when a worker that parks now must check again, if it is not woken before.
@@ -275,7 +275,7 @@ impl<'a> Gate<'a> {
     /// Returns when the worker has waited for the longest time allowed. A time before `now_ns` was
     /// not written by this program, and must not make the worker check without a pause.
     fn wait_ends_ns(&self, id: Id, now_ns: u64) -> u64 {
-        let since_ns = self.seat(id).map_or(now_ns, Seat::waiting_since_ns);
+        let since_ns = self.entry(id).map_or(now_ns, GateEntry::waiting_since_ns);
         let ends_ns = since_ns.saturating_add(self.control.settings().park_max_ns);
         if ends_ns > now_ns { ends_ns } else { u64::MAX }
     }
@@ -283,7 +283,7 @@ impl<'a> Gate<'a> {
     /// Ends a worker's wait, by the worker itself. Returns `false` if it was admitted or let go
     /// meanwhile and must [check](Self::check).
     pub fn leave(&self, id: Id) -> bool {
-        let has_left = self.seat(id).is_some_and(Seat::stop_waiting);
+        let has_left = self.entry(id).is_some_and(GateEntry::stop_waiting);
         if has_left {
             self.dequeue(id);
         }
@@ -293,18 +293,18 @@ impl<'a> Gate<'a> {
     /// Lets another thread's waiting or resting worker run without a slot, since its
     /// connection ends.
     pub fn evict(&self, id: Id, wake: &impl Wake) {
-        let Some(seat) = self.seat(id) else { return };
-        if seat.let_go() {
+        let Some(entry) = self.entry(id) else { return };
+        if entry.let_go() {
             self.dequeue(id);
-            wake.wake(id, seat);
+            wake.wake(id, entry);
         }
     }
 
     /// Notes that a worker has replied to a query. Inside a transaction it keeps its slot. Else
     /// it has used one query of its turn, and the turn ends after the last.
     pub fn answered(&self, id: Id, in_transaction: bool, now_ns: u64, wake: &impl Wake) {
-        let Some(seat) = self.seat(id) else { return };
-        if !in_transaction && seat.is_admitted() && !seat.spend_token() {
+        let Some(entry) = self.entry(id) else { return };
+        if !in_transaction && entry.is_admitted() && !entry.spend_token() {
             self.end_turn(id, now_ns, wake);
         }
     }
@@ -319,9 +319,9 @@ impl<'a> Gate<'a> {
 
     /// Ends a worker's turn, if it has one.
     pub fn end_turn(&self, id: Id, now_ns: u64, wake: &impl Wake) {
-        let Some(seat) = self.seat(id) else { return };
-        let State::Admitted { slot } = seat.state() else { return };
-        seat.clear();
+        let Some(entry) = self.entry(id) else { return };
+        let State::Admitted { slot } = entry.state() else { return };
+        entry.clear();
         if let Some(lease) = self.slots.get(slot) {
             lease.release(id.0);
         }
@@ -334,9 +334,9 @@ impl<'a> Gate<'a> {
         self.slots.iter().filter(|slot| !slot.read().is_over(now_ns, lease_ns)).count()
     }
 
-    fn is_expired(&self, seat: &Seat, now_ns: u64) -> bool {
+    fn is_expired(&self, entry: &GateEntry, now_ns: u64) -> bool {
         // A time far in the future was not written by this program, and must not make it wait.
-        let waited_ns = now_ns.abs_diff(seat.waiting_since_ns());
+        let waited_ns = now_ns.abs_diff(entry.waiting_since_ns());
         waited_ns >= self.control.settings().park_max_ns
     }
 

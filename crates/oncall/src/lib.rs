@@ -36,6 +36,7 @@ mod classes;
 mod client;
 mod control;
 mod gate;
+mod gate_entry;
 pub mod histogram;
 mod lease;
 #[cfg(not(loom))]
@@ -46,7 +47,6 @@ mod park;
 #[cfg(not(loom))]
 pub mod protocol;
 mod record;
-mod seat;
 pub mod sync;
 
 #[cfg(not(loom))]
@@ -64,6 +64,7 @@ pub use control::{
     BREAK_EVEN_NS, Control, Counters, ISR_DELAY_MAX_NS, Mode, PARK_MAX_NS, Settings, Waking,
 };
 pub use gate::{Decision, Gate, Wake};
+pub use gate_entry::{GateEntry, Id};
 pub use lease::{Lease, OWNERS_MAX};
 #[cfg(not(loom))]
 pub use note::{NOTE_BYTES, Note};
@@ -71,7 +72,6 @@ pub use note::{NOTE_BYTES, Note};
 pub use page::{CONNECTIONS, Header, MAGIC, PAGE_BYTES, Page, PageError, VERSION};
 pub use park::{Park, Rest, Verdict};
 pub use record::{Class, Peer, Record};
-pub use seat::{Id, Seat};
 
 /// The slots of a page's gate, to which it limits the cap. A simulator's gate has as many as
 /// it needs.

@@ -9,11 +9,11 @@ use crate::accounts::Accounts;
 use crate::classes::{CLIENT_CLASSES, ClientClasses};
 use crate::client::ClientRules;
 use crate::gate::Gate;
+use crate::gate_entry::{GateEntry, Id};
 use crate::histogram::{BUCKETS, Histogram};
 use crate::lease::Lease;
 use crate::note::Note;
 use crate::record::Record;
-use crate::seat::{Id, Seat};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::{CAP_MAX, Control};
 
@@ -67,7 +67,7 @@ pub struct Header {
     magic: AtomicU64,
     version: AtomicU32,
     connections: AtomicU32,
-    seat_bytes: AtomicU32,
+    entry_bytes: AtomicU32,
     record_bytes: AtomicU32,
     control_bytes: AtomicU32,
     slots: AtomicU32,
@@ -123,14 +123,14 @@ pub struct Page {
     /// The same by user and database.
     accounts: Accounts,
     tickets: [AtomicU32; TICKETS],
-    seats: [Seat; CONNECTIONS],
+    entries: [GateEntry; CONNECTIONS],
     records: [Record; CONNECTIONS],
 }
 
 const fn parts() -> [u32; 6] {
     [
         CONNECTIONS as u32,
-        size_of::<Seat>() as u32,
+        size_of::<GateEntry>() as u32,
         size_of::<Record>() as u32,
         size_of::<Control>() as u32,
         CAP_MAX,
@@ -188,7 +188,7 @@ impl Page {
     /// Returns the gate over this page.
     #[inline]
     pub const fn gate(&self) -> Gate<'_> {
-        Gate::new(&self.control, &self.slots, &self.waiting, &self.seats)
+        Gate::new(&self.control, &self.slots, &self.waiting, &self.entries)
             .with_classes(&self.client_classes, &self.tickets)
     }
 
@@ -205,7 +205,7 @@ impl Page {
 
     /// Counts a turn of a connection that began after a wait by its class.
     pub fn turn_waited(&self, id: Id, waited_ns: u64) {
-        let class = self.seats.get(id.index()).map_or(0, Seat::client_class);
+        let class = self.entries.get(id.index()).map_or(0, GateEntry::client_class);
         let waits = self.class_waits.get(class).unwrap_or(&self.class_waits[0]);
         waits.add(waited_ns);
     }
@@ -252,7 +252,7 @@ impl Header {
     const fn parts(&self) -> [&AtomicU32; 6] {
         [
             &self.connections,
-            &self.seat_bytes,
+            &self.entry_bytes,
             &self.record_bytes,
             &self.control_bytes,
             &self.slots,
@@ -373,7 +373,7 @@ mod tests {
                 class_waits: core::array::from_fn(|_| Histogram::default()),
                 accounts: Accounts::default(),
                 tickets: core::array::from_fn(|_| AtomicU32::new(0)),
-                seats: core::array::from_fn(|_| Seat::default()),
+                entries: core::array::from_fn(|_| GateEntry::default()),
                 records: core::array::from_fn(|_| Record::default()),
             })
         };
@@ -398,7 +398,7 @@ mod tests {
         page.header.version.store(VERSION + 1, Ordering::Relaxed);
         assert_eq!(page.check(PAGE_BYTES), Err(PageError::Version { found: VERSION + 1 }));
         page.format();
-        page.header.seat_bytes.store(65, Ordering::Relaxed);
+        page.header.entry_bytes.store(65, Ordering::Relaxed);
         assert_eq!(page.check(PAGE_BYTES), Err(PageError::Sizes));
     }
 

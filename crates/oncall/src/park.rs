@@ -1,7 +1,7 @@
 //! The loops in which a worker's thread waits for the gate.
 
 use crate::gate::{Decision, Gate, Wake};
-use crate::seat::Id;
+use crate::gate_entry::Id;
 use crate::sync::AtomicU32;
 
 /// How threads sleep and wake: by futex, by signal, or in a model checker.
@@ -40,10 +40,10 @@ impl Gate<'_> {
     /// meanwhile ([`Gate::release_expired`]); the worker itself does so only as often as the
     /// longest wait, so that it does not depend on that thread.
     pub fn sleep(&self, id: Id, until_ns: u64, park: &impl Park) -> Rest {
-        let Some(seat) = self.seat(id) else { return Rest::Called };
+        let Some(entry) = self.entry(id) else { return Rest::Called };
         let park_max_ns = self.control().settings().park_max_ns;
-        while seat.is_resting() {
-            let (word, value) = seat.word();
+        while entry.is_resting() {
+            let (word, value) = entry.word();
             let check_ns = park.now_ns().saturating_add(park_max_ns);
             let verdict = park.wait(word, value, until_ns.min(check_ns));
             if verdict == Verdict::Leave && (self.end_rest(id) || self.leave(id)) {
@@ -59,11 +59,11 @@ impl Gate<'_> {
 
     /// Waits until a parked worker may run. Returns the waiting time in nanoseconds.
     pub fn park(&self, id: Id, park: &impl Park) -> u64 {
-        let Some(seat) = self.seat(id) else { return 0 };
+        let Some(entry) = self.entry(id) else { return 0 };
         let began_ns = park.now_ns();
         let mut now_ns = began_ns;
         while self.check(id, now_ns, park) == Decision::Park {
-            let (word, value) = seat.word();
+            let (word, value) = entry.word();
             let verdict = park.wait(word, value, self.deadline_ns(id, now_ns));
             now_ns = park.now_ns();
             if verdict == Verdict::Leave && self.leave(id) {

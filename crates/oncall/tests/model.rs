@@ -7,8 +7,8 @@
 use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use lull_oncall::{
-    CLIENT_CLASSES, ClassShare, ClientClasses, Control, Decision, Gate, Id, Lease, Mode, Park,
-    Rest, Seat, Settings, Verdict, Wake,
+    CLIENT_CLASSES, ClassShare, ClientClasses, Control, Decision, Gate, GateEntry, Id, Lease, Mode,
+    Park, Rest, Settings, Verdict, Wake,
 };
 
 const NOW: u64 = 1_000_000_000_000;
@@ -18,7 +18,7 @@ struct Shared {
     control: Control,
     slots: Vec<Lease>,
     waiting: Vec<AtomicU64>,
-    seats: Vec<Seat>,
+    entries: Vec<GateEntry>,
     /// Classes of clients, and their queues; no room for queues is a gate without classes.
     classes: ClientClasses,
     tickets: Vec<AtomicU32>,
@@ -40,8 +40,8 @@ impl Shared {
         let mut shared = Arc::try_unwrap(Self::new(cap, connections)).ok().unwrap();
         assert!(shared.classes.set(&vec![ClassShare::default(); connections]));
         shared.tickets = (0..2 * CLIENT_CLASSES).map(|_| AtomicU32::new(0)).collect();
-        for (class, seat) in shared.seats.iter().enumerate() {
-            seat.set_client_class(class as u32);
+        for (class, entry) in shared.entries.iter().enumerate() {
+            entry.set_client_class(class as u32);
         }
         Arc::new(shared)
     }
@@ -54,7 +54,7 @@ impl Shared {
             control,
             slots: (0..cap).map(|_| Lease::default()).collect(),
             waiting: vec![AtomicU64::new(0)],
-            seats: (0..connections).map(|_| Seat::default()).collect(),
+            entries: (0..connections).map(|_| GateEntry::default()).collect(),
             classes: ClientClasses::default(),
             tickets: Vec::new(),
             asleep: Mutex::new(()),
@@ -66,7 +66,7 @@ impl Shared {
     }
 
     fn gate(&self) -> Gate<'_> {
-        let gate = Gate::new(&self.control, &self.slots, &self.waiting, &self.seats);
+        let gate = Gate::new(&self.control, &self.slots, &self.waiting, &self.entries);
         match self.tickets.as_slice() {
             [] => gate,
             tickets => gate.with_classes(&self.classes, tickets),
@@ -108,7 +108,7 @@ impl Shared {
 
     /// The same after a limit is lifted, since a stale bit of a worker without queries stays.
     fn assert_clean_without_limit(&self, id: Id) {
-        self.seats[id.index()].allow(None, None);
+        self.entries[id.index()].allow(None, None);
         self.assert_clean();
     }
 
@@ -120,7 +120,7 @@ impl Shared {
 }
 
 impl Wake for Shared {
-    fn wake(&self, _id: Id, _seat: &Seat) {
+    fn wake(&self, _id: Id, _entry: &GateEntry) {
         let _asleep = self.asleep.lock().unwrap();
         self.changed.notify_all();
     }
@@ -318,11 +318,11 @@ fn a_resting_worker_that_is_expelled_as_it_is_called_runs_once_and_leaves_no_slo
 fn queries_that_are_given_while_a_turn_begins_are_not_lost() {
     check(3, || {
         let shared = Shared::new(1, 1);
-        shared.seats[0].allow(None, Some(1));
+        shared.entries[0].allow(None, Some(1));
         let agent = {
             let shared = Arc::clone(&shared);
             loom::thread::spawn(move || {
-                shared.seats[0].allow(None, Some(2));
+                shared.entries[0].allow(None, Some(2));
                 shared.gate().pump(NOW, &*shared);
             })
         };
@@ -330,7 +330,7 @@ fn queries_that_are_given_while_a_turn_begins_are_not_lost() {
         shared.query(Id(0), 1);
         shared.query(Id(0), 1);
         agent.join().unwrap();
-        assert!(shared.seats[0].left() < Some(2));
+        assert!(shared.entries[0].left() < Some(2));
         shared.assert_clean_without_limit(Id(0));
     });
 }
@@ -340,7 +340,7 @@ fn no_turn_begins_without_a_query() {
     check(2, || {
         let shared = Shared::new(1, 2);
         let is_given = Arc::new(AtomicUsize::new(0));
-        shared.seats[0].allow(None, Some(1));
+        shared.entries[0].allow(None, Some(1));
         shared.begin(Id(1));
         assert_eq!(shared.gate().arrive(Id(0), false, NOW, &*shared), Decision::Park);
         let limited = {
@@ -360,7 +360,7 @@ fn no_turn_begins_without_a_query() {
         };
         other.join().unwrap();
         is_given.store(1, Ordering::SeqCst);
-        shared.seats[0].allow(None, None);
+        shared.entries[0].allow(None, None);
         shared.gate().pump(NOW, &*shared);
         limited.join().unwrap();
         shared.assert_clean();
@@ -379,9 +379,9 @@ fn queries_that_are_withdrawn_while_a_turn_begins_delay_no_other_worker() {
             let shared = Arc::clone(&shared);
             loom::thread::spawn(move || shared.query(Id(1), 1))
         };
-        shared.seats[0].allow(None, Some(0));
+        shared.entries[0].allow(None, Some(0));
         other.join().unwrap();
-        shared.seats[0].allow(None, Some(1));
+        shared.entries[0].allow(None, Some(1));
         shared.gate().pump(NOW, &*shared);
         limited.join().unwrap();
         shared.assert_clean_without_limit(Id(0));

@@ -7,8 +7,8 @@
 
 use lull_oncall::sync::{AtomicU32, AtomicU64, Ordering};
 use lull_oncall::{
-    CLIENT_CLASSES, ClassShare, ClientClasses, Control, Decision, Gate, Id, Lease, Mode,
-    NOTE_BYTES, Note, Park, Peer, Record, Rest, Seat, Settings, Verdict, Wake,
+    CLIENT_CLASSES, ClassShare, ClientClasses, Control, Decision, Gate, GateEntry, Id, Lease, Mode,
+    NOTE_BYTES, Note, Park, Peer, Record, Rest, Settings, Verdict, Wake,
 };
 use std::sync::{Condvar, Mutex};
 use std::thread::{scope, yield_now};
@@ -26,7 +26,7 @@ struct Shared {
     control: Control,
     slots: Vec<Lease>,
     waiting: Vec<AtomicU64>,
-    seats: Vec<Seat>,
+    entries: Vec<GateEntry>,
     /// Classes of clients, none at first, and their queues.
     classes: ClientClasses,
     tickets: Vec<AtomicU32>,
@@ -46,7 +46,7 @@ impl Shared {
             control,
             slots: (0..WORKERS).map(|_| Lease::default()).collect(),
             waiting: vec![AtomicU64::new(0)],
-            seats: (0..WORKERS).map(|_| Seat::default()).collect(),
+            entries: (0..WORKERS).map(|_| GateEntry::default()).collect(),
             classes: ClientClasses::default(),
             tickets: (0..CLIENT_CLASSES as u32 * 2 * WORKERS).map(|_| AtomicU32::new(0)).collect(),
             asleep: Mutex::new(()),
@@ -57,7 +57,7 @@ impl Shared {
     }
 
     fn gate(&self) -> Gate<'_> {
-        Gate::new(&self.control, &self.slots, &self.waiting, &self.seats)
+        Gate::new(&self.control, &self.slots, &self.waiting, &self.entries)
             .with_classes(&self.classes, &self.tickets)
     }
 
@@ -91,7 +91,7 @@ impl Shared {
 }
 
 impl Wake for Shared {
-    fn wake(&self, _id: Id, _seat: &Seat) {
+    fn wake(&self, _id: Id, _entry: &GateEntry) {
         let _asleep = self.asleep.lock().unwrap();
         self.changed.notify_all();
     }
@@ -194,7 +194,7 @@ fn classes_that_change_meanwhile_stop_no_worker() {
         scope.spawn(|| {
             each_worker(|id| {
                 for step in 0..QUERIES {
-                    shared.seats[id.index()].set_client_class((step % 4) as u32);
+                    shared.entries[id.index()].set_client_class((step % 4) as u32);
                     shared.query(id, || {});
                 }
                 left.fetch_sub(1, Ordering::Relaxed);

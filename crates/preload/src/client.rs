@@ -6,7 +6,9 @@
 
 use crate::connection::{Connection, Ends};
 use crate::real::keeping_errno;
-use lull_oncall::{BYPASS_CLASS, CONNECTIONS, Client, Id, NameHash, NameText, Names, Page, Seat};
+use lull_oncall::{
+    BYPASS_CLASS, CONNECTIONS, Client, GateEntry, Id, NameHash, NameText, Names, Page,
+};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -119,7 +121,7 @@ impl Connection {
     /// Whether its client bypasses the gate.
     #[inline]
     pub(crate) fn bypasses_gate(&self) -> bool {
-        let class = self.page.gate().seat(self.id).map_or(0, Seat::client_class);
+        let class = self.page.gate().entry(self.id).map_or(0, GateEntry::client_class);
         class == usize::from(BYPASS_CLASS)
     }
 
@@ -140,8 +142,8 @@ impl Connection {
             unix_user: ends.is_unix.then(|| unix_user(self.fd)).flatten(),
         };
         let found = self.page.client_rules().classify(&client);
-        if let (Some((class, version)), Some(seat)) = (found, self.page.gate().seat(self.id)) {
-            seat.set_client_class(class);
+        if let (Some((class, version)), Some(entry)) = (found, self.page.gate().entry(self.id)) {
+            entry.set_client_class(class);
             known.version.store(version, Ordering::Relaxed);
         }
     }

@@ -1,6 +1,6 @@
 //! The connection of a descriptor, and this process's state of it.
 //!
-//! A connection gets a place in the page (an [`Id`] with its record and its seat) when its
+//! A connection gets a place in the page (an [`Id`] with its record and its gate entry) when its
 //! worker first reads from it or writes to it, and gives it back when its descriptor is
 //! closed. [`crate::traffic`] reads its protocol, and [`crate::gate`] delays its worker.
 
@@ -202,7 +202,7 @@ impl Connection {
         connection.local.set_read_by(0);
         connection.restart_reader();
         pool::forget(id);
-        page.gate().open_seat(id);
+        page.gate().open_connection(id);
         connection.begin_client(&ends);
         let (is_decrypted, served_by) = (false, ServedBy::Alone);
         descriptors::set(fd, Descriptor::Connection { id, is_exempt, is_decrypted, served_by });
@@ -322,6 +322,6 @@ fn close(page: &Page, id: Id) {
         return;
     };
     pool::forget(id);
-    page.gate().close_seat(id, clock::now_ns(), &WAKER);
+    page.gate().close_connection(id, clock::now_ns(), &WAKER);
     record.release(process::pid());
 }

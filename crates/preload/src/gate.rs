@@ -8,7 +8,7 @@ use crate::pool::{self, HideOutcome, ServedBy};
 use crate::real::keeping_errno;
 use crate::{clock, service, ticker, timer};
 use lull_oncall::protocol::Reader;
-use lull_oncall::{Class, Decision, Rest, Seat, Waking};
+use lull_oncall::{Class, Decision, GateEntry, Rest, Waking};
 use std::ffi::c_int;
 
 /// How the rest of a worker that would have waited for its client ended.
@@ -82,7 +82,7 @@ impl Connection {
     }
 
     /// Rests instead of waiting for the client until `until_ns`, in mode epoll and between
-    /// transactions: the worker sleeps on its seat, and the service thread on its socket.
+    /// transactions: the worker sleeps on its gate entry, and the service thread on its socket.
     pub(crate) fn rest(&self, until_ns: u64) -> RestEnd {
         let is_alone = self.served_by == ServedBy::Alone;
         if !is_alone || !self.is_between_transactions(self.local.reader.load()) {
@@ -103,9 +103,9 @@ impl Connection {
             return RestEnd::NotRested;
         }
         let rest = gate.sleep(self.id, until_ns, &parking);
-        match gate.seat(self.id).filter(|seat| rest == Rest::Called && seat.is_admitted()) {
-            Some(seat) => {
-                self.parked(clock::now_ns().saturating_sub(seat.waiting_since_ns()));
+        match gate.entry(self.id).filter(|entry| rest == Rest::Called && entry.is_admitted()) {
+            Some(entry) => {
+                self.parked(clock::now_ns().saturating_sub(entry.waiting_since_ns()));
             }
             // A worker that was let go was not called at any known time.
             None => self.local.forget_arrival(),
@@ -164,8 +164,8 @@ impl Connection {
             }
             has_waited = true;
         }
-        if has_waited && let Some(seat) = gate.seat(self.id) {
-            self.parked(clock::now_ns().saturating_sub(seat.waiting_since_ns()));
+        if has_waited && let Some(entry) = gate.entry(self.id) {
+            self.parked(clock::now_ns().saturating_sub(entry.waiting_since_ns()));
         }
         true
     }
@@ -185,7 +185,7 @@ impl Connection {
 
     #[inline]
     fn is_admitted(&self) -> bool {
-        self.page.gate().seat(self.id).is_some_and(Seat::is_admitted)
+        self.page.gate().entry(self.id).is_some_and(GateEntry::is_admitted)
     }
 
     /// Whether its worker may be delayed: no query is pending and no transaction is open.

@@ -8,7 +8,7 @@
 //! ```text
 //!   server ──recv──▶ hooks, waits ──▶ libc            page (shared with the agent)
 //!     └──SSL_read──▶ tls ──▶ OpenSSL ──recv──▶ hooks      ▲
-//!                      │                                 │ records, seats
+//!                      │                                 │ records, entries
 //!                      ├─▶ connection   identity ────────┤
 //!                      ├─▶ traffic      protocol ────────┤
 //!                      └─▶ gate ◀─ service ▶ oncall::Gate┘

@@ -1,10 +1,10 @@
-//! How a worker sleeps until its seat changes, and how it is woken.
+//! How a worker sleeps until its gate entry changes, and how it is woken.
 
 use crate::real::errno;
 use crate::signals::{self, SleepEnd};
 use crate::{clock, page, pool};
 use lull_oncall::sync::AtomicU32 as Word;
-use lull_oncall::{Id, Park, Seat, Verdict, Wake};
+use lull_oncall::{GateEntry, Id, Park, Verdict, Wake};
 use std::ffi::{c_int, c_short};
 use std::ptr::null;
 
@@ -22,7 +22,7 @@ pub(crate) struct Parking {
 pub(crate) const WAKER: Parking = Parking { fd: -1, by_signal: None, leaves_ns: u64::MAX };
 
 impl Wake for Parking {
-    fn wake(&self, id: Id, seat: &Seat) {
+    fn wake(&self, id: Id, entry: &GateEntry) {
         if pool::wake(id) {
             return;
         }
@@ -32,7 +32,7 @@ impl Wake for Parking {
             }
             return;
         }
-        let (word, _) = seat.word();
+        let (word, _) = entry.word();
         // SAFETY: the word is in the page, which stays mapped; at most one is woken.
         unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
     }

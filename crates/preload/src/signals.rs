@@ -1,7 +1,7 @@
 //! Waking by signal, as REEF does (SoCC'25, section 4: 2.35 us each), for comparison.
 //!
 //! A worker sleeps in `rt_sigtimedwait` on a real-time signal that its process does not
-//! use: it blocks the signal, publishes its thread's number, looks at its seat once more,
+//! use: it blocks the signal, publishes its thread's number, looks at its gate entry once more,
 //! and restores its mask when it is awake. No handler is installed, so that the server's
 //! dispositions stay; but a signal that arrived after the mask was restored would end the
 //! process. So a waker *claims* the sleeper first, and a claimed sleeper does not continue
@@ -56,7 +56,7 @@ static SIGNAL: AtomicI32 = AtomicI32::new(NOT_YET);
 /// workers.
 static HAS_FORKED: AtomicBool = AtomicBool::new(false);
 
-/// The longest sleep before a worker looks at its seat: a process that is not a child of this
+/// The longest sleep before a worker looks at its gate entry: a process that is not a child of this
 /// one may have changed it without being able to signal.
 const NAP_NS: u64 = 1_000_000_000;
 
@@ -103,7 +103,7 @@ pub(crate) fn wake(id: Id) -> bool {
     fence(Ordering::SeqCst);
     let tid = sleeper.load(Ordering::Relaxed);
     if tid == AWAKE || tid & CLAIMED != 0 || !step(sleeper, tid, tid | CLAIMED) {
-        // Another waker's claim wakes the worker, too, and then the worker looks at its seat.
+        // Another waker's claim wakes the worker, too, and then the worker looks at its gate entry.
         return false;
     }
     let signal = SIGNAL.load(Ordering::Relaxed);

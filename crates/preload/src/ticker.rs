@@ -57,7 +57,7 @@ fn tick(page: &Page, round: u32) {
     pool::hidden().for_each(|id| gate.requeue(id));
     gate.release_expired(clock::now_ns(), &WAKER);
     for id in pool::hidden() {
-        if gate.seat(id).is_none_or(|seat| !seat.is_waiting()) {
+        if gate.entry(id).is_none_or(|entry| !entry.is_waiting()) {
             // Admitted by another process, or hidden after it had been admitted.
             pool::wake(id);
         } else if id.0 % HANG_UP_TICKS == round

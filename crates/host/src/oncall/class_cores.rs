@@ -40,7 +40,7 @@ pub(super) fn read(page: &SharedPage, roots: &Roots) -> Vec<ClassCores> {
         if !*servers.entry(pid).or_insert_with(|| maps_page(pid, page, roots)) {
             continue;
         }
-        let class = page.gate().seat(id).map_or(0, |seat| class_of(page, seat));
+        let class = page.gate().entry(id).map_or(0, |entry| class_of(page, entry));
         // A client that bypasses the gate is in none.
         if let (Some(class), Some(cores)) = (all.get_mut(class), cores_of(record, roots)) {
             class.cores = class.cores.union(&cores);
@@ -83,7 +83,7 @@ mod tests {
             let record = page.record(id).unwrap();
             assert!(record.claim(pid, 3, Peer::default(), 0));
             record.query_arrived(tid, 1);
-            page.gate().seat(id).unwrap().set_client_class(1);
+            page.gate().entry(id).unwrap().set_client_class(1);
         }
         assert_eq!(read(page, &roots), []);
         runtime.set_dispatched(true);

@@ -5,7 +5,7 @@ use lull_control::ClientClassObservation;
 use lull_measure::Percentile;
 use lull_oncall::{
     AddressPrefix, BYPASS_CLASS, BYPASS_RULES, CLASS_NAME_BYTES, CLIENT_CLASSES, CLIENT_RULES,
-    ClassShare, ClientRule, NameHash, Names, Page, Record, Seat,
+    ClassShare, ClientRule, GateEntry, NameHash, Names, Page, Record,
 };
 use std::io;
 
@@ -200,10 +200,10 @@ pub(super) fn read(page: &Page) -> Vec<ClassSeen> {
         })
         .collect();
     for (id, record) in page.records().filter(|(_, record)| record.pid() != 0) {
-        let Some(seat) = gate.seat(id) else { continue };
+        let Some(entry) = gate.entry(id) else { continue };
         // A client that bypasses the gate is in none.
-        if let Some(class) = all.get_mut(class_of(page, seat)) {
-            class.count(seat, record);
+        if let Some(class) = all.get_mut(class_of(page, entry)) {
+            class.count(entry, record);
         }
     }
     all
@@ -215,8 +215,8 @@ pub(super) fn read_all(page: &Page) -> ClassSeen {
     let turns = page.control().counters().admissions;
     let mut all = ClassSeen { turns, ..ClassSeen::empty(page, ALL_CLIENTS.to_owned(), 0) };
     for (id, record) in page.records().filter(|(_, record)| record.pid() != 0) {
-        if let Some(seat) = gate.seat(id) {
-            all.count(seat, record);
+        if let Some(entry) = gate.entry(id) {
+            all.count(entry, record);
         }
     }
     all
@@ -244,10 +244,10 @@ impl ClassSeen {
     }
 
     /// Counts a connection.
-    fn count(&mut self, seat: &Seat, record: &Record) {
+    fn count(&mut self, entry: &GateEntry, record: &Record) {
         self.connections += 1;
-        self.waiting += usize::from(seat.is_waiting());
-        self.under_way += usize::from(!seat.is_waiting() && is_under_way(record));
+        self.waiting += usize::from(entry.is_waiting());
+        self.under_way += usize::from(!entry.is_waiting() && is_under_way(record));
     }
 
     /// Subtracts the counts of an earlier reading.
@@ -304,7 +304,7 @@ mod tests {
         for (id, at) in [(0, 1), (1, 0), (2, 77), (3, BYPASS_CLASS.into())] {
             assert_eq!(page.header().offer_record(), Id(id));
             assert!(page.record(Id(id)).unwrap().claim(1, 3, Peer::default(), 0));
-            page.gate().seat(Id(id)).unwrap().set_client_class(at);
+            page.gate().entry(Id(id)).unwrap().set_client_class(at);
         }
         page.record(Id(0)).unwrap().query_arrived(1, 5);
         page.turn_waited(Id(0), 5_000_000);

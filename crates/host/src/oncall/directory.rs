@@ -437,8 +437,8 @@ mod tests {
         drop(first);
         let _second = attach(&directory, &settings).unwrap();
         let page = directory.page().unwrap();
-        let seat = page.gate().seat(id).unwrap();
-        assert_eq!((seat.budget(), seat.left(), seat.goes_first()), (None, None, false));
+        let entry = page.gate().entry(id).unwrap();
+        assert_eq!((entry.budget(), entry.left(), entry.goes_first()), (None, None, false));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::apps::{AppHandle, Facts, ProcessTable, Target};
 use crate::sys::page::SharedPage;
 use lull_measure::Nanos;
 use lull_oncall::protocol::Protocol;
-use lull_oncall::{NOTE_BYTES, Seat, Settings};
+use lull_oncall::{GateEntry, NOTE_BYTES, Settings};
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use std::fs::File;
 use std::io;
@@ -54,7 +54,7 @@ impl WorkerCounts {
         let (gate, mut counts) = (page.gate(), Self::default());
         for (id, record) in page.records().filter(|(_, record)| record.pid() != 0) {
             counts.all += 1;
-            if gate.seat(id).is_some_and(Seat::is_waiting) {
+            if gate.entry(id).is_some_and(GateEntry::is_waiting) {
                 counts.waiting += 1;
             } else if is_under_way(record) {
                 counts.under_way += 1;

@@ -7,7 +7,7 @@
 //! Servers count the offers, so a faulty one must not cause such a look at each reading.
 
 use crate::sys::page::SharedPage;
-use lull_oncall::{CONNECTIONS, Id, Page, Record, Seat};
+use lull_oncall::{CONNECTIONS, GateEntry, Id, Page, Record};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ impl RequestSeen {
             tid: record.tid(),
             since_ns,
             // Read after the arrival, which a worker notes before it waits.
-            waits: page.gate().seat(id).is_some_and(Seat::is_waiting),
+            waits: page.gate().entry(id).is_some_and(GateEntry::is_waiting),
             queries,
             latency_ns,
             parked_ns: record.parked_ns(),

@@ -4,7 +4,7 @@ use crate::sys::page::SharedPage;
 use lull_control::LatencyObservation;
 use lull_measure::{Gauge, Latency, Missing, Nanos, Percentile};
 use lull_oncall::histogram::{BUCKETS, middle_ns};
-use lull_oncall::{BYPASS_CLASS, Class, Id, Page, Peer, Record, Seat};
+use lull_oncall::{BYPASS_CLASS, Class, GateEntry, Id, Page, Peer, Record};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -170,10 +170,10 @@ pub struct ConnectionSeen {
     pub pending: Option<Nanos>,
 }
 
-/// Returns the number of the class of a seat, or [`BYPASS_CLASS`]: another one that does not exist
-/// is 0.
-pub(super) fn class_of(page: &Page, seat: &Seat) -> usize {
-    let class = seat.client_class();
+/// Returns the number of the class of an entry, or [`BYPASS_CLASS`]: another one that does not
+/// exist is 0.
+pub(super) fn class_of(page: &Page, entry: &GateEntry) -> usize {
+    let class = entry.client_class();
     let is_one = class < page.client_classes().count() || class == usize::from(BYPASS_CLASS);
     if is_one { class } else { 0 }
 }
@@ -271,12 +271,12 @@ impl Statistics {
             peer: record.peer(),
             local_port: record.local_port(),
             class: record.class(),
-            client_class: self.page.gate().seat(id).map_or(0, |seat| class_of(&self.page, seat)),
+            client_class: self.page.gate().entry(id).map_or(0, |entry| class_of(&self.page, entry)),
             latency,
             queries: sums.queries,
             transactions: sums.transactions,
             parked: (sums.parks, Nanos(sums.parked_ns)),
-            waits: pid != 0 && self.page.gate().seat(id).is_some_and(Seat::is_waiting),
+            waits: pid != 0 && self.page.gate().entry(id).is_some_and(GateEntry::is_waiting),
             pending: pending.map(|since| now.saturating_sub(Nanos(since))),
         })
     }
@@ -336,7 +336,7 @@ mod tests {
         }
         // The event of a connection is hidden from a pool's threads while it waits, so that no
         // thread has read its query.
-        assert!(runtime.page.gate().seat(Id(1)).unwrap().is_waiting());
+        assert!(runtime.page.gate().entry(Id(1)).unwrap().is_waiting());
         let ages = runtime.transactions_under_way();
         assert!(matches!(ages[..], [age] if age < Nanos::from_secs(600)), "{ages:?}");
     }

@@ -182,7 +182,7 @@ mod tests {
         let rules = Rules { client_classes: vec![web], ..Rules::default() };
         let mut watch = Watch::start(&Settings::default(), &rules, &Roots::default()).unwrap();
         let page = Arc::clone(&watch.runtime.page);
-        page.gate().seat(Id(3)).unwrap().set_client_class(1);
+        page.gate().entry(Id(3)).unwrap().set_client_class(1);
         page.turn_waited(Id(3), 1_000_000);
         page.turn_waited(Id(3), 1_000_000);
         // A server may write any name.

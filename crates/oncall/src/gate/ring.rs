@@ -2,8 +2,8 @@
 
 use super::{Gate, Wake};
 use crate::control::{Settings, Turn, count};
+use crate::gate_entry::{GateEntry, Id};
 use crate::lease::Held;
-use crate::seat::{Id, Seat};
 use crate::sync::{AtomicU64, Ordering, fence};
 
 const BITS: usize = 64;
@@ -63,15 +63,15 @@ impl Gate<'_> {
             // Prioritised connections leave the cursor where it was.
             self.control.ring.set_cursor(id.index() + 1);
         }
-        if let Some(seat) = self.seat(id).filter(|seat| seat.admit(slot)) {
+        if let Some(entry) = self.entry(id).filter(|entry| entry.admit(slot)) {
             if !turn.has_begun() {
                 self.control.ring.change(turn, turn.begun());
             }
             count(&self.control.counts.admissions);
             if let Some(queues) = self.queues() {
-                queues.classes.charge(seat);
+                queues.classes.charge(entry);
             }
-            wake.wake(id, seat);
+            wake.wake(id, entry);
         } else if let Some(lease) = self.slots.get(slot) {
             lease.free(held);
         }
@@ -85,7 +85,7 @@ impl Gate<'_> {
         now_ns: u64,
     ) -> Option<(usize, Held)> {
         let cap = self.cap(settings);
-        debug_assert!(self.seat(id).is_some(), "{id:?} has no seat");
+        debug_assert!(self.entry(id).is_some(), "{id:?} has no entry");
         // Each worker begins at another slot, so that they do not all try the same.
         let order = || (0..cap).map(|step| (id.index() + step) % cap);
         let take = |slot: usize, is_fit: &dyn Fn(Held) -> bool| {
@@ -132,14 +132,14 @@ impl Gate<'_> {
         let is_valid = |id: Id, ticket: u64| {
             let is_waiting =
                 |(word, bit): (&AtomicU64, u64)| word.load(Ordering::Acquire) & bit != 0;
-            self.seat(id).and_then(Seat::ticket) == Some(ticket)
+            self.entry(id).and_then(GateEntry::ticket) == Some(ticket)
                 && self.bit(id).is_some_and(is_waiting)
         };
         self.queues()?.next(is_valid, has_turn)
     }
 
     fn goes_first(&self, id: Id, settings: &Settings) -> bool {
-        settings.ranks && self.seat(id).is_some_and(Seat::goes_first)
+        settings.ranks && self.entry(id).is_some_and(GateEntry::goes_first)
     }
 
     /// Returns the first waiting worker from the cursor on for which `is_fit` holds.
@@ -163,13 +163,13 @@ impl Gate<'_> {
     }
 
     fn has_turn(&self, id: Id, turn: Turn, settings: &Settings) -> bool {
-        let Some(seat) = self.seat(id) else {
-            // No worker waits without a seat: the bit was not set by this program.
+        let Some(entry) = self.entry(id) else {
+            // No worker waits without an entry: the bit was not set by this program.
             self.dequeue(id);
             return false;
         };
-        let is_past = !settings.joins && seat.past_round() == turn.round();
-        seat.has_queries() && !is_past
+        let is_past = !settings.joins && entry.past_round() == turn.round();
+        entry.has_queries() && !is_past
     }
 
     /// Ends a round in which no waiting worker has a turn. Returns `false` if it continues.
@@ -200,9 +200,9 @@ impl Gate<'_> {
     fn release_all(&self, wake: &impl Wake) {
         for id in self.all_waiters() {
             self.dequeue(id);
-            if let Some(seat) = self.seat(id).filter(|seat| seat.let_go()) {
+            if let Some(entry) = self.entry(id).filter(|entry| entry.let_go()) {
                 count(&self.control.counts.let_go);
-                wake.wake(id, seat);
+                wake.wake(id, entry);
             }
         }
     }
@@ -212,11 +212,11 @@ impl Gate<'_> {
     pub fn release_expired(&self, now_ns: u64, wake: &impl Wake) {
         self.pump(now_ns, wake);
         for id in self.all_waiters() {
-            let Some(seat) = self.seat(id) else { continue };
-            if seat.is_waiting() && self.is_expired(seat, now_ns) && seat.let_go() {
+            let Some(entry) = self.entry(id) else { continue };
+            if entry.is_waiting() && self.is_expired(entry, now_ns) && entry.let_go() {
                 self.dequeue(id);
                 count(&self.control.counts.expired);
-                wake.wake(id, seat);
+                wake.wake(id, entry);
             }
         }
     }
@@ -254,7 +254,7 @@ impl Gate<'_> {
     /// Adds a waiting connection to the ring again if a process that died has lost it. For
     /// connections without a worker that checks the gate at its deadlines.
     pub fn requeue(&self, id: Id) {
-        if self.seat(id).is_some_and(Seat::is_waiting) {
+        if self.entry(id).is_some_and(GateEntry::is_waiting) {
             self.enqueue(id);
         }
     }
@@ -281,8 +281,8 @@ impl Gate<'_> {
     /// Adds a connection whose bit is set to the queue of its class, if it is not there: by now
     /// each thread finds it in the ring at least.
     fn push(&self, id: Id) {
-        if let (Some(queues), Some(seat)) = (self.queues(), self.seat(id)) {
-            queues.push(id, seat);
+        if let (Some(queues), Some(entry)) = (self.queues(), self.entry(id)) {
+            queues.push(id, entry);
         }
     }
 
@@ -293,7 +293,7 @@ impl Gate<'_> {
             && word.fetch_and(!bit, Ordering::AcqRel) & bit != 0;
         if was_there {
             self.control.ring.waiters.fetch_sub(1, Ordering::Relaxed);
-            // As in `enqueue`: the caller reads the seat after this.
+            // As in `enqueue`: the caller reads the entry after this.
             fence(Ordering::SeqCst);
         }
         was_there

@@ -13,14 +13,14 @@ struct Memory {
     control: Control,
     slots: Vec<Lease>,
     waiting: Vec<AtomicU64>,
-    seats: Vec<Seat>,
+    entries: Vec<GateEntry>,
 }
 
 #[derive(Default)]
 struct Woken(RefCell<Vec<u32>>);
 
 impl Wake for Woken {
-    fn wake(&self, id: Id, _seat: &Seat) {
+    fn wake(&self, id: Id, _entry: &GateEntry) {
         self.0.borrow_mut().push(id.0);
     }
 }
@@ -40,12 +40,12 @@ impl Memory {
             control,
             slots: (0..CAP_MAX).map(|_| Lease::default()).collect(),
             waiting: (0..connections.div_ceil(64)).map(|_| AtomicU64::default()).collect(),
-            seats: (0..connections).map(|_| Seat::default()).collect(),
+            entries: (0..connections).map(|_| GateEntry::default()).collect(),
         }
     }
 
     fn gate(&self) -> Gate<'_> {
-        Gate::new(&self.control, &self.slots, &self.waiting, &self.seats)
+        Gate::new(&self.control, &self.slots, &self.waiting, &self.entries)
     }
 }
 
@@ -164,7 +164,7 @@ fn one_waiting_worker_checks_within_28_ms_and_many_share_the_checks() {
 }
 
 #[test]
-fn an_exempt_worker_or_one_without_a_seat_runs_without_a_slot() {
+fn an_exempt_worker_or_one_without_an_entry_runs_without_a_slot() {
     let memory = Memory::new(2, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
     all_arrive(&gate, 0..1, &woken);
@@ -177,10 +177,10 @@ fn an_exempt_worker_or_one_without_a_seat_runs_without_a_slot() {
 fn a_connection_without_budget_misses_its_turns_until_it_has_one() {
     let memory = Memory::new(3, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
-    memory.seats[1].set_budget(Some(0));
+    memory.entries[1].set_budget(Some(0));
     let running = all_arrive(&gate, 0..3, &woken);
     assert_eq!(run_out(&gate, running, &woken), [0, 2]);
-    memory.seats[1].set_budget(Some(1));
+    memory.entries[1].set_budget(Some(1));
     gate.pump(NOW, &woken);
     assert_eq!(woken.take(), [1]);
 }
@@ -189,7 +189,7 @@ fn a_connection_without_budget_misses_its_turns_until_it_has_one() {
 fn a_connection_without_budget_waits_although_no_other_does() {
     let memory = Memory::new(2, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
-    memory.seats[0].set_budget(Some(0));
+    memory.entries[0].set_budget(Some(0));
     assert_eq!(gate.arrive(Id(0), false, NOW, &woken), Decision::Park);
     assert_eq!(gate.arrive(Id(1), false, NOW, &woken), Decision::Run, "there is a slot");
 }
@@ -212,12 +212,12 @@ fn without_a_limit_turns_follow_each_other() {
 fn with_one_query_left_a_connection_has_one_turn_until_it_is_given_more() {
     let memory = Memory::new(2, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
-    memory.seats[0].allow(None, Some(1));
+    memory.entries[0].allow(None, Some(1));
     assert_eq!(all_arrive(&gate, 0..1, &woken), [0]);
     assert_eq!(next_query(&gate, 0, &woken), Decision::Park, "although no other worker is there");
     gate.pump(NOW, &woken);
     assert_eq!(gate.check(Id(0), NOW, &woken), Decision::Park);
-    memory.seats[0].allow(None, Some(2));
+    memory.entries[0].allow(None, Some(2));
     gate.pump(NOW, &woken);
     assert_eq!((woken.take(), gate.check(Id(0), NOW, &woken)), (vec![0], Decision::Run));
     assert_eq!(next_query(&gate, 0, &woken), Decision::Run, "the second");
@@ -228,35 +228,35 @@ fn with_one_query_left_a_connection_has_one_turn_until_it_is_given_more() {
 fn a_connection_without_queries_left_misses_its_turns_among_others_until_it_is_given_more() {
     let memory = Memory::new(3, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
-    memory.seats[0].allow(None, Some(1));
+    memory.entries[0].allow(None, Some(1));
     assert_eq!(all_arrive(&gate, 0..3, &woken), [0]);
     let mut runs = 0;
     let mut order = Vec::new();
     for turn in 0..6 {
         if turn == 4 {
-            memory.seats[0].allow(None, Some(1));
+            memory.entries[0].allow(None, Some(1));
         }
         assert_eq!(next_query(&gate, runs, &woken), Decision::Park);
         runs = woken.take()[0];
         assert_eq!(gate.check(Id(runs), NOW, &woken), Decision::Run);
         order.push(runs);
     }
-    assert_eq!((order, memory.seats[0].left()), (vec![1, 2, 1, 2, 0, 1], Some(0)));
+    assert_eq!((order, memory.entries[0].left()), (vec![1, 2, 1, 2, 0, 1], Some(0)));
 }
 
 #[test]
 fn queries_that_a_turn_does_not_use_are_lost_until_the_next_decision() {
     let memory = Memory::new(1, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
-    memory.seats[0].allow(Some(3), Some(4));
+    memory.entries[0].allow(Some(3), Some(4));
     all_arrive(&gate, 0..1, &woken);
     assert_eq!(next_query(&gate, 0, &woken), Decision::Run, "the same turn");
     gate.answered(Id(0), false, NOW, &woken);
     gate.idle(Id(0), false, NOW, &woken);
-    assert_eq!(memory.seats[0].left(), Some(1));
+    assert_eq!(memory.entries[0].left(), Some(1));
     all_arrive(&gate, 0..1, &woken);
     assert_eq!(next_query(&gate, 0, &woken), Decision::Park, "a turn of one, and none after");
-    memory.seats[0].allow(Some(3), Some(4));
+    memory.entries[0].allow(Some(3), Some(4));
     assert_eq!(gate.check(Id(0), NOW, &woken), Decision::Run);
 }
 
@@ -267,10 +267,10 @@ fn a_worker_admitted_while_its_queries_are_withdrawn_passes_its_slot_on() {
     all_arrive(&gate, 0..3, &woken);
     gate.answered(Id(0), false, NOW, &woken);
     assert_eq!(woken.take(), [1]);
-    memory.seats[1].allow(None, Some(0));
+    memory.entries[1].allow(None, Some(0));
     assert_eq!(gate.check(Id(1), NOW + MS, &woken), Decision::Park);
     assert_eq!(woken.take(), [2]);
-    assert_eq!(memory.seats[1].waiting_since_ns(), NOW, "it waits since it arrived");
+    assert_eq!(memory.entries[1].waiting_since_ns(), NOW, "it waits since it arrived");
     assert_eq!(gate.check(Id(2), NOW, &woken), Decision::Run);
     gate.answered(Id(2), false, NOW, &woken);
     assert_eq!((gate.active(NOW), memory.control.waiters()), (0, 1));
@@ -280,8 +280,8 @@ fn a_worker_admitted_while_its_queries_are_withdrawn_passes_its_slot_on() {
 fn a_new_connection_does_not_inherit_the_limits_of_the_one_before() {
     let memory = Memory::new(1, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
-    memory.seats[0].allow(Some(0), Some(0));
-    gate.open_seat(Id(0));
+    memory.entries[0].allow(Some(0), Some(0));
+    gate.open_connection(Id(0));
     all_arrive(&gate, 0..1, &woken);
     assert_eq!(next_query(&gate, 0, &woken), Decision::Run);
 }
@@ -290,7 +290,7 @@ fn a_new_connection_does_not_inherit_the_limits_of_the_one_before() {
 fn prioritised_connections_go_first_and_the_ring_continues_where_it_was() {
     let memory = Memory::new(6, &Settings { ranks: true, ..closed(1) });
     let (gate, woken) = (memory.gate(), Woken::default());
-    memory.seats[1].set_first(true);
+    memory.entries[1].set_first(true);
     let mut running = all_arrive(&gate, [5, 2, 3, 4].into_iter(), &woken);
     assert_eq!(running, [5]);
     gate.answered(Id(5), false, NOW, &woken);
@@ -305,7 +305,7 @@ fn prioritised_connections_go_first_and_the_ring_continues_where_it_was() {
 fn a_turn_lasts_for_its_budget_or_until_there_is_no_query() {
     let memory = Memory::new(2, &closed(1));
     let (gate, woken) = (memory.gate(), Woken::default());
-    memory.seats[0].set_budget(Some(3));
+    memory.entries[0].set_budget(Some(3));
     all_arrive(&gate, 0..2, &woken);
     for _ in 0..2 {
         gate.answered(Id(0), false, NOW, &woken);
@@ -316,7 +316,7 @@ fn a_turn_lasts_for_its_budget_or_until_there_is_no_query() {
     assert_eq!(woken.take(), [1]);
     assert_eq!(gate.arrive(Id(0), false, NOW, &woken), Decision::Park);
     gate.check(Id(1), NOW, &woken);
-    memory.seats[0].set_budget(Some(3));
+    memory.entries[0].set_budget(Some(3));
     gate.answered(Id(1), false, NOW, &woken);
     gate.check(Id(0), NOW, &woken);
     assert_eq!(gate.arrive(Id(1), false, NOW, &woken), Decision::Park);
@@ -372,7 +372,7 @@ fn a_worker_that_leaves_or_is_expelled_is_passed_over() {
     gate.evict(Id(2), &woken);
     assert_eq!(woken.take(), [2]);
     assert_eq!(gate.check(Id(2), NOW, &woken), Decision::Run);
-    gate.close_seat(Id(0), NOW, &woken);
+    gate.close_connection(Id(0), NOW, &woken);
     assert_eq!(woken.take(), [3]);
     assert!(!gate.leave(Id(3)), "it was admitted");
 }
@@ -428,7 +428,7 @@ fn a_resting_worker_is_called_once_its_query_has_arrived_and_a_slot_is_free() {
     assert_eq!(gate.arrive(Id(0), false, NOW, &woken), Decision::Run, "its query has the slot");
     gate.answered(Id(0), false, NOW, &woken);
     assert_eq!(woken.take(), [2]);
-    assert!(memory.seats[1].is_resting());
+    assert!(memory.entries[1].is_resting());
     let counters = memory.control.counters();
     assert_eq!((counters.calls, counters.admissions), (2, 2));
 }
@@ -440,7 +440,7 @@ fn no_worker_rests_that_holds_a_slot_or_at_a_gate_that_does_not_call() {
     assert_eq!(gate.arrive(Id(0), false, NOW, &woken), Decision::Run);
     assert!(!gate.rest(Id(0), NOW));
     assert!(!gate.rest(Id(1), NOW + 71 * MS), "the agent is silent");
-    assert!(!gate.rest(Id(2), NOW), "there is no such seat");
+    assert!(!gate.rest(Id(2), NOW), "there is no such entry");
     memory.control.set(&closed(1));
     assert!(!gate.rest(Id(1), NOW));
 }
@@ -458,7 +458,7 @@ fn a_resting_worker_runs_without_a_slot_when_the_agent_is_silent_or_its_connecti
     for id in [0, 2] {
         assert_eq!(gate.check(Id(id), later, &woken), Decision::Run);
     }
-    assert!(memory.seats[1].is_resting() && gate.end_rest(Id(1)));
+    assert!(memory.entries[1].is_resting() && gate.end_rest(Id(1)));
     assert_eq!((gate.active(later), memory.control.waiters()), (0, 0));
 }
 
@@ -601,7 +601,7 @@ proptest! {
                 (_, 0) => {
                     given[index] = if draw == 5 { u32::MAX } else { draw };
                     let queries = Some(draw).filter(|draw| *draw < 5);
-                    memory.seats[index].allow(None, queries);
+                    memory.entries[index].allow(None, queries);
                     gate.pump(NOW, &woken);
                 }
                 (Phase::Idle, 1..7) => {
@@ -615,14 +615,14 @@ proptest! {
                 (Phase::Running, _) => {
                     gate.answered(Id(id), false, NOW, &woken);
                     turn[index] -= 1;
-                    prop_assert_eq!(memory.seats[index].is_admitted(), turn[index] > 0);
+                    prop_assert_eq!(memory.entries[index].is_admitted(), turn[index] > 0);
                     phases[index] = Phase::Idle;
                 }
                 _ => {}
             }
             wake(&gate, &woken, &mut phases, NOW);
-            for (index, seat) in memory.seats.iter().enumerate() {
-                if !seat.is_admitted() {
+            for (index, entry) in memory.entries.iter().enumerate() {
+                if !entry.is_admitted() {
                     turn[index] = 0;
                 } else if turn[index] == 0 {
                     turn[index] = batch.min(given[index]);
@@ -630,11 +630,11 @@ proptest! {
                     given[index] -= if given[index] == u32::MAX { 0 } else { turn[index] };
                 }
                 let left = Some(given[index]).filter(|left| *left != u32::MAX);
-                prop_assert_eq!(seat.left(), left);
+                prop_assert_eq!(entry.left(), left);
             }
         }
         // Once there is no limit and no turn is kept, every worker has its own.
-        memory.seats.iter().for_each(|seat| seat.allow(None, None));
+        memory.entries.iter().for_each(|entry| entry.allow(None, None));
         for id in (0..6).filter(|id| phases[*id as usize] == Phase::Idle) {
             gate.idle(Id(id), false, NOW, &woken);
         }
@@ -644,7 +644,7 @@ proptest! {
         prop_assert_eq!(phases, [Phase::Idle; 12]);
     }
 
-    /// Words that count or point are overwritten between any two calls. Slots, seats and the
+    /// Words that count or point are overwritten between any two calls. Slots, entries and the
     /// ring are left: their content is who waits and who runs.
     #[test]
     fn with_any_counts_no_worker_waits_much_longer_than_the_others_run(
@@ -691,7 +691,7 @@ proptest! {
             }
             prop_assert_eq!(may, Decision::Run);
             gate.answered(Id(id), false, now, &woken);
-            gate.close_seat(Id(id), now, &woken);
+            gate.close_connection(Id(id), now, &woken);
         }
     }
 }
@@ -722,11 +722,11 @@ impl Memory {
         for word in &self.waiting {
             word.store(next(), Relaxed);
         }
-        for seat in &self.seats {
-            seat.word().0.store(next() as u32, Relaxed);
+        for entry in &self.entries {
+            entry.word().0.store(next() as u32, Relaxed);
             let left = next() as u32;
             let left = [None, Some(0), Some(1), Some(left)][left as usize % 4];
-            seat.allow(Some(next() as u32 & 1), left);
+            entry.allow(Some(next() as u32 & 1), left);
         }
         self.control.ring.waiters.store(next() as u32, Relaxed);
         self.control.ring.set_cursor(next() as usize);

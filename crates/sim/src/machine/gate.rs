@@ -3,7 +3,7 @@
 //! [`lull_oncall::Gate`], the code that runs inside live servers, decides which
 //! connections wait, which hold a slot, whose turn is next and when a turn ends. This
 //! module does what the agent does there: it writes the limits of the admission
-//! controller into the gate's settings and seats. A connection whose query has arrived
+//! controller into the gate's settings and entries. A connection whose query has arrived
 //! and is not admitted *waits*. An admitted one holds a *turn* for as many queries as
 //! its batch and its allowance permit, across its round trips. Rounds are formed here:
 //! connections listed in a round have a batch, the others have none.
@@ -18,8 +18,8 @@
 use lull_control::admission::{Pace, RoundLimits};
 use lull_oncall::sync::{AtomicU32, AtomicU64};
 use lull_oncall::{
-    CLIENT_CLASSES, ClassShare, ClientClasses, Control, Decision, Id, Lease, Mode, Seat, Settings,
-    Wake,
+    CLIENT_CLASSES, ClassShare, ClientClasses, Control, Decision, GateEntry, Id, Lease, Mode,
+    Settings, Wake,
 };
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ struct Memory {
     control: Control,
     slots: Vec<Lease>,
     waiting: Vec<AtomicU64>,
-    seats: Vec<Seat>,
+    entries: Vec<GateEntry>,
     client_classes: ClientClasses,
     /// The queues of the classes; none without classes.
     tickets: Vec<AtomicU32>,
@@ -79,7 +79,7 @@ pub(super) struct Gate {
 }
 
 impl Wake for Woken {
-    fn wake(&self, id: Id, _: &Seat) {
+    fn wake(&self, id: Id, _: &GateEntry) {
         self.0.borrow_mut().push(id.0);
     }
 }
@@ -90,7 +90,7 @@ impl Memory {
             control: Control::default(),
             slots: (0..connections).map(|_| Lease::default()).collect(),
             waiting: (0..connections.div_ceil(64)).map(|_| AtomicU64::default()).collect(),
-            seats: (0..connections).map(|_| Seat::default()).collect(),
+            entries: (0..connections).map(|_| GateEntry::default()).collect(),
             client_classes: ClientClasses::default(),
             tickets: Vec::new(),
             woken: Woken::default(),
@@ -100,7 +100,7 @@ impl Memory {
     }
 
     fn gate(&self) -> lull_oncall::Gate<'_> {
-        lull_oncall::Gate::new(&self.control, &self.slots, &self.waiting, &self.seats)
+        lull_oncall::Gate::new(&self.control, &self.slots, &self.waiting, &self.entries)
             .with_classes(&self.client_classes, &self.tickets)
     }
 }
@@ -131,8 +131,8 @@ impl Gate {
             self.memory.tickets = (0..places).map(|_| AtomicU32::default()).collect();
             self.memory.client_classes.set(shares);
         }
-        for (seat, class) in self.memory.seats.iter().zip(of) {
-            seat.set_client_class(*class);
+        for (entry, class) in self.memory.entries.iter().zip(of) {
+            entry.set_client_class(*class);
         }
         self
     }
@@ -143,7 +143,7 @@ impl Gate {
     }
 
     fn has_turn(&self, connection: u32) -> bool {
-        self.memory.seats[connection as usize].is_admitted()
+        self.memory.entries[connection as usize].is_admitted()
     }
 
     /// A query arrives. Returns whether it runs at once, without beginning a turn.
@@ -214,7 +214,7 @@ impl Gate {
     fn begin_turn(&mut self, index: usize) {
         if std::mem::take(&mut self.places[index].listed) {
             self.listed -= 1;
-            self.memory.seats[index].set_budget(Some(self.batch(index)));
+            self.memory.entries[index].set_budget(Some(self.batch(index)));
         }
         self.running += 1;
         self.turns += 1;
@@ -237,9 +237,9 @@ impl Gate {
             self.places[index].listed &= in_rounds;
             ranks |= allow.first;
             let queries = Some(allow.queries).filter(|queries| *queries != u32::MAX);
-            let seat = &self.memory.seats[index];
-            seat.set_first(allow.first);
-            seat.allow(Some(self.batch(index)), queries);
+            let entry = &self.memory.entries[index];
+            entry.set_first(allow.first);
+            entry.allow(Some(self.batch(index)), queries);
         }
         if !in_rounds {
             self.listed = 0;
@@ -281,7 +281,7 @@ impl Gate {
                 let index = (start + step) % count;
                 if self.admission.allow[index].first == first && self.may_list(index) {
                     self.places[index].listed = true;
-                    self.memory.seats[index].set_budget(Some(self.batch(index)));
+                    self.memory.entries[index].set_budget(Some(self.batch(index)));
                     self.listed += 1;
                     listed += 1;
                     if !first {
@@ -294,8 +294,8 @@ impl Gate {
     }
 
     fn may_list(&self, index: usize) -> bool {
-        let seat = &self.memory.seats[index];
-        seat.is_waiting() && seat.left() != Some(0) && !self.places[index].listed
+        let entry = &self.memory.entries[index];
+        entry.is_waiting() && entry.left() != Some(0) && !self.places[index].listed
     }
 
     /// Whether all turns of the round have ended.

@@ -26,8 +26,8 @@ impl Saturated {
         let memory = Memory::new(all, &closed(cap));
         let classes = ClientClasses::default();
         assert!(classes.set(shares));
-        for (id, seat) in memory.seats.iter().enumerate() {
-            seat.set_client_class((id % shares.len()) as u32);
+        for (id, entry) in memory.entries.iter().enumerate() {
+            entry.set_client_class((id % shares.len()) as u32);
         }
         let tickets = (0..2 * all * CLIENT_CLASSES).map(|_| AtomicU32::new(0)).collect();
         Self { memory, classes, tickets, running: VecDeque::new(), turns: Vec::new() }
@@ -38,7 +38,7 @@ impl Saturated {
     }
 
     fn class(&self, id: u32) -> usize {
-        self.memory.seats[id as usize].client_class()
+        self.memory.entries[id as usize].client_class()
     }
 
     fn arrive(&mut self, id: u32) {
@@ -67,7 +67,7 @@ impl Saturated {
 
     /// Lets all connections arrive, and ends and begins this many turns.
     fn run(&mut self, turns: usize) {
-        (0..self.memory.seats.len() as u32).for_each(|id| self.arrive(id));
+        (0..self.memory.entries.len() as u32).for_each(|id| self.arrive(id));
         self.turns.clear();
         while self.turns.len() < turns {
             let id = self.end_one().unwrap();
@@ -215,13 +215,13 @@ proptest! {
         steps: Vec<(bool, u8)>,
     ) {
         let mut gate = Saturated::new(cap, &shares, 4);
-        let all = gate.memory.seats.len() as u32;
+        let all = gate.memory.entries.len() as u32;
         let mut queues = vec![VecDeque::new(); shares.len()];
         for (arrives, step) in steps {
             let id = u32::from(step) % all;
             let before = gate.running.clone();
             let is_idle =
-                !gate.running.contains(&id) && !gate.memory.seats[id as usize].is_waiting();
+                !gate.running.contains(&id) && !gate.memory.entries[id as usize].is_waiting();
             if arrives && is_idle {
                 queues[gate.class(id)].push_back(id);
                 gate.arrive(id);
@@ -256,7 +256,7 @@ proptest! {
         gate.classes.overwrite(seed);
         let mut ran = BTreeSet::new();
         for _ in 0..steps {
-            gate.memory.seats[steps % 15].set_client_class(seed as u32);
+            gate.memory.entries[steps % 15].set_client_class(seed as u32);
             ran.extend(gate.end_one());
         }
         while let Some(id) = gate.end_one() {

@@ -1,4 +1,4 @@
-//! A seat: the state of one connection's worker at the gate.
+//! The gate's entry for a connection: the state of its worker.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -40,11 +40,11 @@ const fn decode(word: u32) -> Option<u32> {
 
 /// The word of a worker that holds this slot.
 fn admitted(slot: usize) -> u32 {
-    debug_assert!(slot < SLOTS_MAX, "slot {slot} does not fit a seat");
+    debug_assert!(slot < SLOTS_MAX, "slot {slot} does not fit the word of an entry");
     ADMITTED | (slot as u32) << SLOT_SHIFT
 }
 
-/// The state of a seat.
+/// The state of the worker of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Idle,
@@ -61,7 +61,7 @@ pub(crate) enum State {
 /// *waiting* since a query has arrived, or lets it go.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub struct Seat {
+pub struct GateEntry {
     /// The word that its worker sleeps on.
     word: AtomicU32,
     /// The last round in which it has no turn.
@@ -83,7 +83,7 @@ pub struct Seat {
     ticket: AtomicU64,
 }
 
-impl Seat {
+impl GateEntry {
     /// Returns the word that the worker sleeps on, and its value while the worker sleeps.
     pub fn word(&self) -> (&AtomicU32, u32) {
         (&self.word, if self.is_resting() { RESTING } else { WAITING })
@@ -127,8 +127,8 @@ impl Seat {
         decode(self.left.load(Ordering::Acquire))
     }
 
-    /// Applies the agent's decision: the queries of one turn ([`Seat::set_budget`]), and the
-    /// queries of all turns until the next decision (`None`: no limit). A turn takes its
+    /// Applies the agent's decision: the queries of one turn ([`GateEntry::set_budget`]), and
+    /// the queries of all turns until the next decision (`None`: no limit). A turn takes its
     /// queries from these when it begins and returns none; with none left, turns are missed.
     /// A caller that gives queries to a connection that had none pumps the gate afterwards.
     pub fn allow(&self, batch: Option<u32>, queries: Option<u32>) {
@@ -291,7 +291,7 @@ impl Seat {
         left > 0
     }
 
-    /// Resets the seat for a new connection.
+    /// Resets the entry for a new connection.
     pub(crate) fn reset(&self) {
         self.clear();
         self.allow(None, None);
@@ -307,40 +307,41 @@ mod tests {
 
     #[cfg(not(loom))]
     #[test]
-    fn a_seat_is_one_cache_line() {
-        assert_eq!((size_of::<Seat>(), align_of::<Seat>()), (64, 64));
+    fn an_entry_is_one_cache_line() {
+        assert_eq!((size_of::<GateEntry>(), align_of::<GateEntry>()), (64, 64));
     }
 
     #[test]
     fn a_turn_takes_at_most_its_budget_of_what_is_left() {
-        let seat = Seat::default();
-        assert!(seat.begin_turn(4), "without limit");
-        assert_eq!((seat.left(), seat.tokens.load(Ordering::Relaxed)), (None, 4));
-        seat.allow(Some(2), Some(5));
+        let entry = GateEntry::default();
+        assert!(entry.begin_turn(4), "without limit");
+        assert_eq!((entry.left(), entry.tokens.load(Ordering::Relaxed)), (None, 4));
+        entry.allow(Some(2), Some(5));
         for (left, tokens) in [(3, 2), (1, 2), (0, 1)] {
-            assert!(seat.has_queries() && seat.begin_turn(4));
-            let seen = (seat.left(), seat.tokens.load(Ordering::Relaxed));
+            assert!(entry.has_queries() && entry.begin_turn(4));
+            let seen = (entry.left(), entry.tokens.load(Ordering::Relaxed));
             assert_eq!(seen, (Some(left), tokens));
         }
-        assert!(!seat.has_queries() && !seat.begin_turn(4));
-        assert_eq!(seat.left(), Some(0), "none is taken of none");
-        seat.allow(None, Some(u32::MAX));
-        assert!(seat.begin_turn(4) && seat.left() > Some(u32::MAX - 8));
-        seat.allow(Some(0), None);
-        assert!(!seat.has_queries() && !seat.begin_turn(4));
-        seat.reset();
-        assert_eq!((seat.budget(), seat.left()), (None, None));
+        assert!(!entry.has_queries() && !entry.begin_turn(4));
+        assert_eq!(entry.left(), Some(0), "none is taken of none");
+        entry.allow(None, Some(u32::MAX));
+        assert!(entry.begin_turn(4) && entry.left() > Some(u32::MAX - 8));
+        entry.allow(Some(0), None);
+        assert!(!entry.has_queries() && !entry.begin_turn(4));
+        entry.reset();
+        assert_eq!((entry.budget(), entry.left()), (None, None));
     }
 
     #[test]
     fn a_word_that_this_program_cannot_have_written_delays_no_worker() {
         for state in [WAITING, RESTING, LET_GO] {
-            let seat = Seat { word: AtomicU32::new(1 << SLOT_SHIFT | state), ..Seat::default() };
-            assert_eq!(seat.state(), State::Idle, "{state}");
-            assert!(!seat.is_waiting() && !seat.is_resting());
+            let entry =
+                GateEntry { word: AtomicU32::new(1 << SLOT_SHIFT | state), ..GateEntry::default() };
+            assert_eq!(entry.state(), State::Idle, "{state}");
+            assert!(!entry.is_waiting() && !entry.is_resting());
         }
-        let seat = Seat::default();
-        seat.take(7);
-        assert_eq!(seat.state(), State::Admitted { slot: 7 });
+        let entry = GateEntry::default();
+        entry.take(7);
+        assert_eq!(entry.state(), State::Admitted { slot: 7 });
     }
 }
