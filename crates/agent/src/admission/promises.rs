@@ -2,11 +2,11 @@
 //!
 //! An admission controller identifies connections by index and knows the objective of each
 //! index beforehand, but the connections of a live server open and close. A promise therefore
-//! reserves a number of indices, called places, and selects the clients that may take them: by
+//! reserves a number of indices and selects the clients that may take them: by
 //! client address, by the server port that they connect to, or by their class. A matching
-//! connection takes a place while it is open; if no place is free, the connection is best effort.
-//! A connection whose class changes (a change of user, or other rules) leaves its place and is
-//! placed as a new one.
+//! connection takes an index while it is open; if no index is free, the connection is best effort.
+//! A connection whose class changes (a change of user, or other rules) frees its index and takes
+//! one as a new connection does.
 
 use lull_control::admission::{Allowance, Answered};
 use lull_control::{Objective, WrittenObjective};
@@ -119,14 +119,14 @@ impl Promise {
     }
 }
 
-/// A connection that has taken a place.
+/// A connection that has taken an index.
 #[derive(Debug)]
 struct IndexedConnection {
     generation: u32,
-    place: u32,
+    index: u32,
     /// Index of its promise; that after the last is best effort.
     promise: usize,
-    /// The class of clients by which it was placed.
+    /// The class of its client when it took the index.
     client_class: usize,
     transactions: u64,
 }
@@ -183,22 +183,22 @@ impl ConnectionIndices {
         self.answered.clear();
         self.waiting.fill(0);
         let there = |one: &&ConnectionSeen| one.worker.0 != 0;
-        let place = |one: &ConnectionSeen| (one.id, (one.generation, one.client_class));
-        let now: BTreeMap<Id, _> = connections.iter().filter(there).map(place).collect();
+        let identity = |one: &ConnectionSeen| (one.id, (one.generation, one.client_class));
+        let now: BTreeMap<Id, _> = connections.iter().filter(there).map(identity).collect();
         self.leave(&now);
         for one in connections.iter().filter(there).filter(|one| one.class == Class::Gated) {
             self.update_connection(one);
         }
     }
 
-    /// Frees the places of closed connections, and of those whose class has changed: `now` has
+    /// Frees the indices of closed connections, and of those whose class has changed: `now` has
     /// generation and class of the open ones.
     fn leave(&mut self, now: &BTreeMap<Id, (u32, usize)>) {
         let free = &mut self.free;
         self.taken.retain(|id, indexed| {
             let stays = now.get(id) == Some(&(indexed.generation, indexed.client_class));
             if !stays {
-                free[indexed.promise].push(indexed.place);
+                free[indexed.promise].push(indexed.index);
             }
             stays
         });
@@ -206,13 +206,13 @@ impl ConnectionIndices {
 
     fn update_connection(&mut self, one: &ConnectionSeen) {
         if !self.taken.contains_key(&one.id) {
-            let Some(indexed) = self.seat(one) else { return };
+            let Some(indexed) = self.assign_index(one) else { return };
             self.taken.insert(one.id, indexed);
         }
         let Some(indexed) = self.taken.get_mut(&one.id) else { return };
-        self.waiting[indexed.place as usize] = u32::from(one.waits);
+        self.waiting[indexed.index as usize] = u32::from(one.waits);
         let answered =
-            |(latency, queries)| Answered { connection: indexed.place, latency, queries };
+            |(latency, queries)| Answered { connection: indexed.index, latency, queries };
         if indexed.promise < self.promises.len() {
             self.answered.extend(one.latency.buckets().map(answered));
             return;
@@ -226,15 +226,15 @@ impl ConnectionIndices {
         }
     }
 
-    /// Assigns a place to a connection that has none; `None` if the shared page is full.
-    fn seat(&mut self, one: &ConnectionSeen) -> Option<IndexedConnection> {
+    /// Assigns an index to a connection that has none; `None` if the shared page is full.
+    fn assign_index(&mut self, one: &ConnectionSeen) -> Option<IndexedConnection> {
         let all = self.promises.iter().zip(&self.classes).enumerate();
         let kept = all.filter(|(_, (promise, class))| promise.fits(**class, one));
         let fit = kept.map(|(at, _)| at).chain([self.promises.len()]);
         let free = &mut self.free;
-        let (promise, place) = fit.filter_map(|at| Some((at, free[at].pop()?))).next()?;
+        let (promise, index) = fit.filter_map(|at| Some((at, free[at].pop()?))).next()?;
         let ConnectionSeen { generation, client_class, transactions, .. } = *one;
-        Some(IndexedConnection { generation, place, promise, client_class, transactions })
+        Some(IndexedConnection { generation, index, promise, client_class, transactions })
     }
 
     /// Returns the allowance of each connected connection.
@@ -243,7 +243,7 @@ impl ConnectionIndices {
         allow: &'a [Allowance],
     ) -> impl Iterator<Item = (Id, Allowance)> + 'a {
         let of = |(id, indexed): (&Id, &IndexedConnection)| {
-            Some((*id, *allow.get(indexed.place as usize)?))
+            Some((*id, *allow.get(indexed.index as usize)?))
         };
         self.taken.iter().filter_map(of)
     }
@@ -288,12 +288,12 @@ mod tests {
         }
     }
 
-    fn places(places: &ConnectionIndices) -> Vec<(u32, u32)> {
-        places.taken.iter().map(|(id, indexed)| (id.0, indexed.place)).collect()
+    fn indices(all: &ConnectionIndices) -> Vec<(u32, u32)> {
+        all.taken.iter().map(|(id, indexed)| (id.0, indexed.index)).collect()
     }
 
     #[test]
-    fn who_fits_has_a_place_while_one_is_free_and_others_are_best_effort() {
+    fn a_connection_that_fits_has_an_index_while_one_is_free_and_others_are_best_effort() {
         let mut all = ConnectionIndices::new(&two(), |_| None).unwrap();
         let at_work = [
             connection(0, 1, [10, 0, 0, 1], 3306),
@@ -303,11 +303,11 @@ mod tests {
             connection(4, 1, [127, 0, 0, 1], 3307),
         ];
         all.update(&at_work);
-        assert_eq!(places(&all), [(0, 0), (1, 3), (2, 1), (3, 4), (4, 2)]);
+        assert_eq!(indices(&all), [(0, 0), (1, 3), (2, 1), (3, 4), (4, 2)]);
         // The first has gone, and another that fits has come in its stead.
         let later = connection(0, 2, [10, 0, 0, 3], 3306);
         all.update(&[later, at_work[3].clone()]);
-        assert_eq!(places(&all), [(0, 1), (3, 4)]);
+        assert_eq!(indices(&all), [(0, 1), (3, 4)]);
         let objectives = ConnectionIndices::objectives(&two());
         assert_eq!(objectives.len(), all.waiting.len());
         assert_eq!(objectives.iter().flatten().count(), 3);
@@ -346,7 +346,7 @@ mod tests {
             ..connection(id, 1, [127, 0, 0, 1], 3306)
         };
         all.update(&[of_class(0, 0), of_class(1, 3), of_class(2, 3)]);
-        assert_eq!(places(&all), [(0, 2), (1, 0), (2, 1)]);
+        assert_eq!(indices(&all), [(0, 2), (1, 0), (2, 1)]);
         assert_eq!(ConnectionIndices::new(&promises, |_| None).unwrap_err(), "web");
     }
 
@@ -360,10 +360,10 @@ mod tests {
             ..connection(id, 1, [127, 0, 0, 1], 3306)
         };
         all.update(&[of_class(0, 3, 0), of_class(1, 0, 5)]);
-        assert_eq!(places(&all), [(0, 0), (1, 1)]);
+        assert_eq!(indices(&all), [(0, 0), (1, 1)]);
         // Both change their class between two readings.
         all.update(&[of_class(0, 0, 9), of_class(1, 3, 7)]);
-        assert_eq!(places(&all), [(0, 1), (1, 0)]);
+        assert_eq!(indices(&all), [(0, 1), (1, 0)]);
         all.update(&[of_class(0, 0, 11), of_class(1, 3, 8)]);
         let answered: Vec<_> =
             all.answered.iter().map(|one| (one.connection, one.queries)).collect();
