@@ -37,16 +37,19 @@ enum Expect {
     First,
     /// The first packet of a reply to the preparation of this statement.
     Prepared(usize),
-    /// This many definitions and an EOF packet, and then the packets of the second field.
-    Definitions(u64, Next),
+    /// This many definitions and an EOF packet, and then the packets that the second field names.
+    Definitions(u64, AfterDefinitions),
     Rows,
 }
 
+/// The packets that follow definitions and their EOF packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Next {
+enum AfterDefinitions {
+    /// The rows of a result set.
     Rows,
     /// The definitions of this many columns of a prepared statement.
     Columns(u16),
+    /// None: the reply is complete.
     End,
 }
 
@@ -118,12 +121,12 @@ impl Mysql {
                 Ok(None)
             }
             (Expect::Nothing, _) | (_, None) => unexpected(),
-            (Expect::Definitions(0, next), Some(&EOF)) if packet.length < EOF_BYTES_MAX => {
-                Ok(self.end_definitions(next))
+            (Expect::Definitions(0, after), Some(&EOF)) if packet.length < EOF_BYTES_MAX => {
+                Ok(self.end_definitions(after))
             }
             (Expect::Definitions(0, _), _) => unexpected(),
-            (Expect::Definitions(left, next), _) => {
-                self.awaits = Expect::Definitions(left - 1, next);
+            (Expect::Definitions(left, after), _) => {
+                self.awaits = Expect::Definitions(left - 1, after);
                 Ok(None)
             }
             (_, Some(&ERR)) => self.failed(packet.payload).map(Some),
@@ -138,7 +141,7 @@ impl Mysql {
             (Expect::First, Some(&LOCAL_INFILE)) => unexpected(),
             (Expect::First, _) => match integer(packet.payload) {
                 Some(columns @ 1..) => {
-                    self.awaits = Expect::Definitions(columns, Next::Rows);
+                    self.awaits = Expect::Definitions(columns, AfterDefinitions::Rows);
                     Ok(None)
                 }
                 _ => unexpected(),
@@ -148,13 +151,13 @@ impl Mysql {
         }
     }
 
-    fn end_definitions(&mut self, next: Next) -> Option<Reply> {
-        match next {
-            Next::Rows => self.awaits = Expect::Rows,
-            Next::Columns(columns @ 1..) => {
-                self.awaits = Expect::Definitions(columns.into(), Next::End);
+    fn end_definitions(&mut self, after: AfterDefinitions) -> Option<Reply> {
+        match after {
+            AfterDefinitions::Rows => self.awaits = Expect::Rows,
+            AfterDefinitions::Columns(columns @ 1..) => {
+                self.awaits = Expect::Definitions(columns.into(), AfterDefinitions::End);
             }
-            Next::Columns(0) | Next::End => return Some(self.end(None)),
+            AfterDefinitions::Columns(0) | AfterDefinitions::End => return Some(self.end(None)),
         }
         None
     }
@@ -172,9 +175,10 @@ impl Mysql {
         self.ids[statement] = id;
         let (columns, parameters) = (u16::from_le_bytes([*e, *f]), u16::from_le_bytes([*g, *h]));
         Ok(match parameters {
-            0 => self.end_definitions(Next::Columns(columns)),
+            0 => self.end_definitions(AfterDefinitions::Columns(columns)),
             _ => {
-                self.awaits = Expect::Definitions(parameters.into(), Next::Columns(columns));
+                self.awaits =
+                    Expect::Definitions(parameters.into(), AfterDefinitions::Columns(columns));
                 None
             }
         })
