@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::LazyLock;
 
 /// A file's text without surrounding white space.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
@@ -91,7 +92,7 @@ impl HotFile {
         let file = File::open(&self.path)?;
         let length = read(&file, buffer);
         // Descriptors are handed out lowest first, so the number says how many are open.
-        let affordable = u64::try_from(file.as_raw_fd()).is_ok_and(|fd| fd < descriptors() / 2);
+        let affordable = u64::try_from(file.as_raw_fd()).is_ok_and(|fd| fd < *DESCRIPTORS / 2);
         self.kept = Some(file).filter(|_| affordable);
         length.map(|length| &buffer[..length])
     }
@@ -126,10 +127,10 @@ fn read_from(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(length)
 }
 
-/// How many descriptors the process may have open.
-fn descriptors() -> u64 {
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
-}
+/// How many descriptors the process may have open. It is read once, because each new process of an
+/// app has several files: a later change of the limit is not noticed.
+static DESCRIPTORS: LazyLock<u64> =
+    LazyLock::new(|| getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX));
 
 #[cfg(test)]
 mod tests {

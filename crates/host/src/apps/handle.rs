@@ -189,7 +189,7 @@ impl AppHandle {
     }
 
     /// Whether its template has found another match for it, or none any more, as of a fresh table.
-    pub(crate) fn has_other_match(&self, table: &ProcessTable) -> bool {
+    pub(crate) fn has_other_match(&mut self, table: &ProcessTable) -> bool {
         self.processes.has_other_match(table)
     }
 

@@ -272,9 +272,10 @@ impl AppProcesses {
     }
 
     /// Whether its template has found another match for it, or none any more, as of a fresh table.
-    pub(super) fn has_other_match(&self, table: &ProcessTable) -> bool {
-        let Scope::Slot(slot) = &self.scope else { return false };
-        slot.has_news(table, self.claims().map(|process| process.pid))
+    pub(super) fn has_other_match(&mut self, table: &ProcessTable) -> bool {
+        let Self { scope: Scope::Slot(slot), members, left_out, .. } = self else { return false };
+        let claims = || members.keys().copied().chain(left_out.iter().map(|one| one.pid));
+        slot.has_news(table, || claims().collect())
     }
 
     /// Whether another process has registered as it, or another cgroup is assigned to it, than at

@@ -16,6 +16,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 struct Template {
     search: Search,
     slots: Vec<Option<Group>>,
+    /// The update that last changed each slot.
+    changed_at: Vec<u64>,
+    /// Number of updates.
+    updates: u64,
     /// Whether more was found than there are slots.
     has_more: bool,
     /// Whether every match has a slot.
@@ -27,36 +31,44 @@ struct Template {
 }
 
 /// One match, with its present processes.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Group {
     key: GroupKey,
     pids: BTreeSet<i32>,
 }
 
 /// One slot of a template.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Slot {
     template: Arc<Mutex<Template>>,
     index: usize,
     /// Which parts of processes its search compares; `None` if it has no pattern.
     needed_description: Option<Detail>,
+    /// The update after which it had no news, if it had none at the last comparison.
+    quiet_at: Option<u64>,
 }
 
 impl Slot {
     /// The slots of a template with this search.
     pub(super) fn all(search: Search, count: usize) -> Vec<Self> {
         let needed_description = search.needed_description();
-        let slots = (0..count).map(|_| None).collect();
         let template = Template {
             search,
-            slots,
+            slots: (0..count).map(|_| None).collect(),
+            changed_at: vec![0; count],
+            updates: 0,
             has_more: false,
             is_complete: false,
             failed: None,
             listing: 0,
         };
         let template = Arc::new(Mutex::new(template));
-        let slot = |index| Self { template: Arc::clone(&template), index, needed_description };
+        let slot = |index| Self {
+            template: Arc::clone(&template),
+            index,
+            needed_description,
+            quiet_at: None,
+        };
         (0..count).map(slot).collect()
     }
 
@@ -80,16 +92,27 @@ impl Slot {
     /// Whether a fresh table gives this slot to another match than the one with these processes: a
     /// match was found or is gone.
     pub(super) fn has_news(
-        &self,
+        &mut self,
         table: &ProcessTable,
-        mut had: impl Iterator<Item = i32>,
+        had: impl FnOnce() -> BTreeSet<i32>,
     ) -> bool {
         let mut template = self.lock();
         template.update(table);
-        match &template.slots[self.index] {
-            Some(group) => !had.any(|pid| group.pids.contains(&pid)),
-            None => had.next().is_some(),
+        // Between two comparisons the app's processes change only when it takes those of the slot,
+        // so the result is the same as long as the slot is. What a failed listing hides is found at
+        // the end of the epoch, when every app takes them.
+        if self.quiet_at.is_some_and(|at| template.changed_at[self.index] <= at) {
+            return false;
         }
+        let had = had();
+        let has_news = match &template.slots[self.index] {
+            Some(group) => group.pids.is_disjoint(&had),
+            None => !had.is_empty(),
+        };
+        let updates = template.updates;
+        drop(template);
+        self.quiet_at = (!has_news).then_some(updates);
+        has_news
     }
 
     /// Says that more was found than there are slots; of one slot of the template only.
@@ -129,10 +152,10 @@ impl Template {
             if key.is_none() && self.search.finds(*pid) {
                 return false;
             }
-            let has_it = |slot: &&mut Option<Group>| {
+            let has_it = |(_, slot): &(usize, &mut Option<Group>)| {
                 slot.as_ref().is_some_and(|group| group.pids.contains(pid))
             };
-            if let Some(slot) = self.slots.iter_mut().find(has_it) {
+            if let Some((at, slot)) = self.slots.iter_mut().enumerate().find(has_it) {
                 let is_single = slot.as_ref().is_some_and(|group| group.pids.len() == 1);
                 if !is_single {
                     return false;
@@ -141,13 +164,15 @@ impl Template {
                     continue;
                 }
                 *slot = None;
+                self.changed_at[at] = self.updates;
             }
             arrived.extend(key.map(|key| Group { key, pids: BTreeSet::from([*pid]) }));
         }
-        let mut free = self.slots.iter_mut().filter(|slot| slot.is_none());
+        let mut free = self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.is_none());
         for group in arrived {
-            let Some(slot) = free.next() else { return false };
+            let Some((at, slot)) = free.next() else { return false };
             *slot = Some(group);
+            self.changed_at[at] = self.updates;
         }
         true
     }
@@ -158,11 +183,12 @@ impl Template {
             return;
         }
         self.listing = table.listing();
+        self.updates += 1;
         let changed = self.search.changed(table).filter(|_| self.is_complete);
         if changed.is_some_and(|changed| self.follow(&changed, table)) {
             return;
         }
-        let (mut groups, failed) = match self.search.groups(table) {
+        let (groups, failed) = match self.search.groups(table) {
             Ok(groups) => (groups, None),
             // What cannot be read is not gone.
             Err(error @ SearchError::Cgroup(_)) => {
@@ -173,17 +199,25 @@ impl Template {
         };
         self.is_complete = failed.is_none();
         self.failed = failed;
-        for slot in &mut self.slots {
-            let kept = slot.take().and_then(|Group { key, .. }| {
-                let pids = groups.remove(&key)?;
-                Some(Group { key, pids })
-            });
-            *slot = kept;
+        self.refill(groups);
+    }
+
+    /// Gives each slot the present processes of its match, and new matches the free slots.
+    fn refill(&mut self, mut groups: BTreeMap<GroupKey, BTreeSet<i32>>) {
+        let group = |(key, pids)| Group { key, pids };
+        for (slot, changed_at) in self.slots.iter_mut().zip(&mut self.changed_at) {
+            let before = slot.take();
+            let now = before.as_ref().and_then(|before| groups.remove_entry(&before.key));
+            *slot = now.map(group);
+            if *slot != before {
+                *changed_at = self.updates;
+            }
         }
-        let mut new = groups.into_iter();
-        for slot in self.slots.iter_mut().filter(|slot| slot.is_none()) {
-            let Some((key, pids)) = new.next() else { break };
-            *slot = Some(Group { key, pids });
+        let mut new = groups.into_iter().map(group);
+        let both = self.slots.iter_mut().zip(&mut self.changed_at);
+        for (slot, changed_at) in both.filter(|(slot, _)| slot.is_none()) {
+            let Some(group) = new.next() else { break };
+            (*slot, *changed_at) = (Some(group), self.updates);
         }
         self.has_more = new.next().is_some();
         self.is_complete &= !self.has_more;
@@ -271,20 +305,20 @@ mod tests {
     #[test]
     fn a_slot_has_news_when_a_match_arrives_departs_or_follows_another() {
         let tree = Tree::new();
-        let (slots, mut table) = slots(&tree, 2);
-        let mut news = |slot: &Slot, had: &[i32]| {
+        let (mut slots, mut table) = slots(&tree, 2);
+        let mut news = |slot: &mut Slot, had: &[i32]| {
             table.refresh().unwrap();
-            slot.has_news(&table, had.iter().copied())
+            slot.has_news(&table, || had.iter().copied().collect())
         };
-        assert!(!news(&slots[0], &[]), "nothing is there yet");
+        assert!(!news(&mut slots[0], &[]), "nothing is there yet");
         cgroup(&tree, "web-a", "5\n6\n");
-        assert!(news(&slots[0], &[]), "it has arrived");
-        assert!(!news(&slots[0], &[5]), "a further process of the same is not urgent");
-        assert!(!news(&slots[1], &[]));
+        assert!(news(&mut slots[0], &[]), "it has arrived");
+        assert!(!news(&mut slots[0], &[5]), "a further process of the same is not urgent");
+        assert!(!news(&mut slots[1], &[]));
         cgroup(&tree, "web-a", "");
-        assert!(news(&slots[0], &[5, 6]), "it has departed");
+        assert!(news(&mut slots[0], &[5, 6]), "it has departed");
         cgroup(&tree, "web-b", "7\n");
-        assert!(news(&slots[0], &[5, 6]), "another one has its slot");
+        assert!(news(&mut slots[0], &[5, 6]), "another one has its slot");
     }
 
     #[test]
@@ -340,10 +374,11 @@ mod tests {
             ),
         ) {
             let tree = Tree::new();
-            let (followed, mut table) = by_args(&tree);
+            let (mut followed, mut table) = by_args(&tree);
             let (looked_at, _) = by_args(&tree);
+            let mut had = vec![BTreeSet::new(); followed.len()];
             let (mut alive, mut next) = (Vec::<i32>::new(), 100);
-            for step in steps {
+            for (round, step) in steps.into_iter().enumerate() {
                 for (which, what, is_match) in step {
                     let args = if is_match { "match" } else { "other" };
                     let one = (!alive.is_empty()).then(|| alive[which % alive.len().max(1)]);
@@ -362,6 +397,15 @@ mod tests {
                     }
                 }
                 table.refresh().unwrap();
+                for (slot, had) in followed.iter_mut().zip(&mut had) {
+                    let has_news = slot.has_news(&table, || had.clone());
+                    slot.quiet_at = None;
+                    prop_assert_eq!(has_news, slot.has_news(&table, || had.clone()));
+                    // At the end of an epoch every app takes what its slot has.
+                    if has_news || round % 3 == 0 {
+                        *had = slot.processes(&table).unwrap();
+                    }
+                }
                 looked_at[0].lock().is_complete = false;
                 let of = |slot: &Slot| slot.processes(&table).unwrap();
                 let all = |slots: &[Slot]| slots.iter().map(of).collect::<Vec<_>>();

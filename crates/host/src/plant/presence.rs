@@ -83,8 +83,8 @@ impl HostPlant {
         self.listed = now(ClockId::Boottime);
         if self.has_templates() {
             self.matches.note_look(time, self.table.listing());
-            let has_other = |app: &RunningApp| app.handle.has_other_match(&self.table);
-            let all = self.apps.iter().enumerate();
+            let has_other = |app: &mut RunningApp| app.handle.has_other_match(&self.table);
+            let all = self.apps.iter_mut().enumerate();
             due.extend(all.filter_map(|(index, app)| has_other(app).then_some(index)));
         }
         let needs_none = |app: &RunningApp| {
