@@ -11,6 +11,7 @@ use super::stats::Summary;
 use super::{Bench, Context, report::Report};
 use anyhow::{Context as _, Result, bail};
 use lull_host::sys::clock::process_cpu_time;
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -34,6 +35,8 @@ const SETTLE: Duration = Duration::from_secs(5);
 /// Time between two changes.
 const CHANGE: Duration = Duration::from_millis(100);
 const EPOCH_MS: u64 = 1000;
+/// Reads of a file by the benchmark itself after each change.
+const REFERENCE_READS: u32 = 20;
 /// The share of a core that all processes of the agent may use, in percent.
 const CPU_MOST: f64 = 0.5;
 const RESIDENT_MAX_MB: f64 = 25.0;
@@ -50,8 +53,15 @@ struct Used {
     memory: Memory,
 }
 
-/// One round's usage, by process as in [`PROCESSES`].
-type Round = [Used; PROCESSES.len()];
+/// One round.
+struct Round {
+    /// By process as in [`PROCESSES`].
+    used: [Used; PROCESSES.len()],
+    /// The CPU time of opening, reading and closing a file of `/proc` in the benchmark itself, the
+    /// mean over [`REFERENCE_READS`] in a row after each sleep: the speed of the machine in the
+    /// round.
+    reference_us: f64,
+}
 
 fn run(context: &Context) -> Result<Report> {
     let lull = context.build("lull-cli", "lull")?;
@@ -60,17 +70,20 @@ fn run(context: &Context) -> Result<Report> {
     let rounds = (0..ROUNDS).map(|_| measure(&lull)).collect::<Result<Vec<_>>>()?;
     let mut report = Report::default();
     let sum = |of: fn(&Used) -> f64| {
-        Summary::new(rounds.iter().map(move |round| round.iter().map(of).sum()))
+        Summary::new(rounds.iter().map(move |round| round.used.iter().map(of).sum()))
     };
     let (cpu, resident) = (sum(cpu_percent), sum(resident_mb));
     report.bounded("all processes of the agent: CPU", cpu, "% of a core", 0.0..=CPU_MOST);
     let what = "all processes of the agent: resident";
     report.bounded(what, resident, "MB", 0.0..=RESIDENT_MAX_MB);
     for (at, name) in PROCESSES.iter().enumerate() {
-        let of = |of: fn(&Used) -> f64| Summary::new(rounds.iter().map(|round| of(&round[at])));
+        let of =
+            |of: fn(&Used) -> f64| Summary::new(rounds.iter().map(|round| of(&round.used[at])));
         report.reported(&format!("{name}: CPU"), of(cpu_percent), "% of a core");
         report.reported(&format!("{name}: resident"), of(resident_mb), "MB");
     }
+    let reference = Summary::new(rounds.iter().map(|round| round.reference_us));
+    report.reported("reference: one `/proc/self/stat` read", reference, "us of CPU time");
     report.note(note(processes));
     Ok(report)
 }
@@ -88,7 +101,9 @@ fn note(processes: usize) -> String {
         "{ROUNDS} rounds, each with an agent of its own, epochs of {EPOCH_MS} ms and a record; \
          CPU time over {} s, to the nanosecond. The policy is `lc-first`. Memory that the \
          processes share counts in each. {APPS} apps and {SLEEPERS} other sleeping processes, \
-         which are among the {processes} of the machine that ran before the apps.",
+         which are among the {processes} of the machine that ran before the apps. The reference \
+         is the mean over {REFERENCE_READS} reads (open, read, close) by the benchmark itself \
+         after each change. Compare two runs only if their references agree.",
         MEASURED.as_secs()
     )
 }
@@ -111,28 +126,46 @@ fn measure(lull: &Path) -> Result<Round> {
     let pids = processes_of(&agent)?;
     let before = pids.map(cpu_s);
     let begun = Instant::now();
-    churn(&mut apps, &mut next, MEASURED)?;
+    let reference_us = churn(&mut apps, &mut next, MEASURED)?;
     let span_s = begun.elapsed().as_secs_f64();
     if agent.has_ended() {
         bail!("the agent ended early: {}", std::fs::read_to_string(&log)?.trim());
     }
-    let mut round = Vec::new();
+    let mut used = Vec::new();
     for (pid, before) in pids.into_iter().zip(before) {
         let cpu_percent = 100.0 * (cpu_s(pid)? - before?) / span_s;
-        round.push(Used { cpu_percent, memory: memory(pid)? });
+        used.push(Used { cpu_percent, memory: memory(pid)? });
     }
-    round.try_into().map_err(|_| anyhow::anyhow!("one figure a process"))
+    let used = used.try_into().map_err(|_| anyhow::anyhow!("one figure a process"))?;
+    Ok(Round { used, reference_us })
 }
 
-/// Changes the apps for a span; `next` is when the next change is due.
-fn churn(apps: &mut VecDeque<Running>, next: &mut Instant, span: Duration) -> Result<()> {
+/// Changes the apps for a span; `next` is when the next change is due. Returns the CPU time of one
+/// reference read in microseconds.
+fn churn(apps: &mut VecDeque<Running>, next: &mut Instant, span: Duration) -> Result<f64> {
     let end = Instant::now() + span;
+    let (mut reads, mut read_us) = (0, 0.0);
     while Instant::now() < end {
         change(apps, APPS)?;
         *next += CHANGE;
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        read_us += reference_us()?;
+        reads += REFERENCE_READS;
     }
-    Ok(())
+    Ok(read_us / f64::from(reads.max(1)))
+}
+
+/// The CPU time of [`REFERENCE_READS`] reads, in microseconds.
+fn reference_us() -> Result<f64> {
+    let now_us = || {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
+    };
+    let begun = now_us();
+    for _ in 0..REFERENCE_READS {
+        std::fs::read("/proc/self/stat")?;
+    }
+    Ok(now_us() - begun)
 }
 
 /// Ends the oldest app if there are as many as there may be, else starts another one.

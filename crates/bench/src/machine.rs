@@ -17,8 +17,9 @@ pub(super) struct Machine {
     commit: String,
     /// The tree differs from the commit, results apart.
     dirty: bool,
-    /// Whether the program that was measured is not built from this tree here, but named.
-    is_named: bool,
+    /// The version of the program that was measured, if it is not built from this tree here, but
+    /// named.
+    named_program: Option<String>,
 }
 
 const UNKNOWN: &str = "unknown";
@@ -38,7 +39,7 @@ impl Machine {
             compiler: compiler.unwrap_or_else(|| UNKNOWN.to_owned()),
             commit: commit.unwrap_or_else(|| UNKNOWN.to_owned()),
             dirty: changes.is_none_or(|changes| !changes.is_empty()),
-            is_named: std::env::var_os(super::PROGRAM).is_some(),
+            named_program: super::named_program().map(|path| version(&path)),
         }
     }
 
@@ -52,7 +53,7 @@ impl Machine {
             "compiler": self.compiler,
             "commit": self.commit,
             "dirty": self.dirty,
-            "named_program": self.is_named,
+            "program": self.named_program,
         })
     }
 }
@@ -64,11 +65,20 @@ impl fmt::Display for Machine {
         writeln!(out, "- machine: {}, {} cores", self.cpu, self.cores)?;
         writeln!(out, "- kernel: {}, governor: {governor}", self.kernel)?;
         writeln!(out, "- compiler: {}", self.compiler)?;
-        if self.is_named {
-            writeln!(out, "- program: the one that `{}` named", super::PROGRAM)?;
+        if let Some(version) = &self.named_program {
+            writeln!(out, "- program: {version}, named by `{}`", super::PROGRAM)?;
         }
         writeln!(out, "- commit: {}{dirty}", self.commit)
     }
+}
+
+/// Returns the first line of `PROGRAM --version`, which names the commit.
+fn version(program: &Path) -> String {
+    let output = Command::new(program).arg("--version").output();
+    let output = output.ok().filter(|output| output.status.success());
+    let text = output.and_then(|output| String::from_utf8(output.stdout).ok());
+    let line = text.as_deref().and_then(|text| text.lines().next());
+    line.unwrap_or(UNKNOWN).to_owned()
 }
 
 fn run(root: &Path, words: &[&str]) -> Option<String> {
