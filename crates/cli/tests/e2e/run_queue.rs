@@ -49,7 +49,7 @@ fn every_policy_of_co_location_takes_an_objective_of_run_queue_latency() {
         ended.well();
         let record = Record::open(&scene.records()[0]);
         let (epochs, read) = (record.epochs(), epochs_with_tail_and_bound(&record));
-        let is_read = epochs >= 2 && 2 * read >= epochs;
+        let is_read = read > 0 && 2 * read >= epochs;
         assert!(is_read, "{name}: a tail and a bound in {read} of {epochs} epochs");
         ran.push(name);
         scene.wait_until_quiet();

@@ -290,7 +290,7 @@ fn json_is_one_object_an_epoch_with_the_keys_of_the_catalogue() {
 fn apps_that_have_all_exited_end_the_run() {
     let scene = Scene::new();
     let app = "[policy]\nname = \"unmanaged\"\n[[app]]\nname = \"brief\"\nclass = \"best-effort\"\n\
-               start = [\"sleep\", \"1\"]\n";
+               start = [\"sleep\", \"3\"]\n";
     let ended = scene.run_for(&scene.config("", app), "1h");
     ended.refused(1, "all apps have exited");
     let record = Record::open(&scene.records()[0]);
