@@ -21,7 +21,7 @@ use surfaces::Surface;
 
 pub(super) const BENCH: Bench = Bench {
     name: "suggest",
-    about: "One suggestion of the search over 9,000 places after 30 trials, by method; and the \
+    about: "One suggestion of the search over 9,000 points after 30 trials, by method; and the \
             study's sweep of memcached (with --full searches by Ax, Optuna, SMAC3 and Sobol points \
             beside ours, 4 GB to install)",
     run,
@@ -85,7 +85,7 @@ fn suggestions(report: &mut Report) -> Result<()> {
     }
     report.note(format!(
         "Suggestions: CPU time of one thread, {ROUNDS} rounds in turn, each after the first \
-         {TRIALS} trials of a search of its own over {} places of a server by formulas with 2 % \
+         {TRIALS} trials of a search of its own over {} points of a server by formulas with 2 % \
          of noise; hyper-parameters are fitted again for each.",
         u32::from(DELAYS) * u32::from(FREQUENCIES)
     ));

@@ -80,7 +80,7 @@ fn known(id: Id) -> Option<&'static KnownClient> {
 }
 
 impl Connection {
-    /// Forgets the client that had this place before, and classifies the new one by its address.
+    /// Forgets the client that had this number before, and classifies the new one by its address.
     pub(crate) fn begin_client(&self, ends: &Ends) {
         let Some(client) = known(self.id) else { return };
         client.set_names(&Names::default());

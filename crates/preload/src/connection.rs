@@ -1,6 +1,6 @@
 //! The connection of a descriptor, and this process's state of it.
 //!
-//! A connection gets a place in the page (an [`Id`] with its record and its gate entry) when its
+//! A connection gets a number in the page (an [`Id`] with its record and its gate entry) when its
 //! worker first reads from it or writes to it, and gives it back when its descriptor is
 //! closed. [`crate::traffic`] reads its protocol, and [`crate::gate`] delays its worker.
 
@@ -99,7 +99,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Returns the connection of a descriptor that is read from or written to, and gives it
-    /// a place in the page on its first use. Returns `None` where nothing is to be watched, and
+    /// a number in the page on its first use. Returns `None` where nothing is to be watched, and
     /// for a connection whose decrypted bytes are read instead.
     #[inline]
     pub(crate) fn get(fd: c_int) -> Option<Self> {
@@ -174,7 +174,7 @@ impl Connection {
         Some(Self { served_by: word.served_by(), ..connection })
     }
 
-    /// Gives a descriptor that is used for the first time its place in the page, if connections
+    /// Gives a descriptor that is used for the first time its number in the page, if connections
     /// are watched.
     #[cold]
     fn begin(fd: c_int) -> Option<Self> {
@@ -296,7 +296,7 @@ pub(crate) fn arrived(id: Id, since_ns: u64) {
     }
 }
 
-/// Gives back the places of all connections, when the process ends.
+/// Gives back the numbers of all connections, when the process ends.
 pub(crate) fn close_all() {
     if let Some(page) = page::get() {
         descriptors::take_all().for_each(|id| close(page, id));
@@ -316,7 +316,7 @@ fn release(what: Descriptor) {
     }
 }
 
-/// Gives back a connection's place, if it is this process's.
+/// Gives back a connection's number, if it is this process's.
 fn close(page: &Page, id: Id) {
     let Some(record) = page.record(id).filter(|record| record.pid() == process::pid()) else {
         return;

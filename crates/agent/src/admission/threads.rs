@@ -281,9 +281,9 @@ mod tests {
     }
 
     /// A controller that tries a limit of 3 beside one of 9 while it may.
-    struct Trying(bool);
+    struct TwoLimits(bool);
 
-    impl Admission for Trying {
+    impl Admission for TwoLimits {
         fn decide(&mut self, _: &GateObservation<'_>, limits: &mut RoundLimits) {
             limits.cap = if self.0 { 3 } else { 9 };
             limits.pace = Pace::Flow { again: Nanos::from_millis(100) };
@@ -305,7 +305,7 @@ mod tests {
         let mut live = LiveAdmission::new(&manual(), Arc::clone(&runtime)).unwrap();
         let tree = tempfile::tempdir().unwrap();
         live.survey_turn = SurveyTurn::new(&Roots::under(tree.path()));
-        live.admission = Box::new(Trying(false));
+        live.admission = Box::new(TwoLimits(false));
         let (orders, orders_out) = channel();
         orders.send(Order::Pause).unwrap();
         orders.send(Order::Pause).unwrap();

@@ -4,7 +4,7 @@ Usage: ax_search.py TRIALS SEED, with one line of JSON on standard input:
 {"delays": [...], "frequencies": [...], "bound_us": ...}. Each trial's line of
 output is {"place": [delay, frequency]}, and its answer {"tail_us", "watts"}.
 The last line is {"took_ms", "chosen"}: CPU time of the suggestion after the
-last trial, and what Ax takes for the best place.
+last trial, and what Ax takes for the best point.
 """
 
 import json

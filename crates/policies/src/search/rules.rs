@@ -78,7 +78,7 @@ pub struct Rules {
     pub trials: usize,
     /// Quasi-random trials to begin with (`Penalty` only; the paper's Ax: 5).
     pub begin: usize,
-    /// Probability of being near the bound at most that a candidate must have to be tried.
+    /// The least probability of being at or below 1.2 bounds with which a candidate is tried.
     pub floor: f64,
     /// Probability that one more trial meets the bound that it must have to be chosen for good.
     pub final_floor: f64,

@@ -59,7 +59,7 @@ config! {
     }
 }
 
-/// The profiled rate that is used for a rate between two profiled ones.
+/// The profiled rate that is used for a rate that was not profiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RateRounding {

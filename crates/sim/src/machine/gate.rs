@@ -61,7 +61,7 @@ struct Woken(RefCell<Vec<u32>>);
 pub(super) struct Gate {
     pub(super) admission: RoundLimits,
     memory: Memory,
-    places: Vec<ConnectionState>,
+    connections: Vec<ConnectionState>,
     /// The connection at which the next round's list begins.
     hand: usize,
     /// Connections listed whose turns have not begun.
@@ -110,7 +110,7 @@ impl Gate {
         Self {
             admission: RoundLimits::open(connections),
             memory: Memory::new(connections),
-            places: vec![ConnectionState::default(); connections],
+            connections: vec![ConnectionState::default(); connections],
             hand: 0,
             listed: 0,
             running: 0,
@@ -125,10 +125,10 @@ impl Gate {
     /// Returns the gate with classes of clients: how each shares the turns, that of all other
     /// clients first, and the class of each connection. Without shares, turns go round.
     pub(super) fn with_classes(mut self, shares: &[ClassShare], of: &[u32]) -> Self {
-        debug_assert_eq!(of.len(), self.places.len(), "a class for each connection");
+        debug_assert_eq!(of.len(), self.connections.len(), "a class for each connection");
         if !shares.is_empty() {
-            let places = CLIENT_CLASSES * (2 * of.len()).next_power_of_two();
-            self.memory.tickets = (0..places).map(|_| AtomicU32::default()).collect();
+            let tickets = CLIENT_CLASSES * (2 * of.len()).next_power_of_two();
+            self.memory.tickets = (0..tickets).map(|_| AtomicU32::default()).collect();
             self.memory.client_classes.set(shares);
         }
         for (entry, class) in self.memory.entries.iter().zip(of) {
@@ -153,7 +153,7 @@ impl Gate {
         let woken = &self.memory.woken;
         let decision = self.memory.gate().arrive(Id(connection), false, NOW_NS, woken);
         if passes {
-            self.places[index].served = true;
+            self.connections[index].served = true;
             return true;
         }
         self.waiting[index] += 1;
@@ -169,7 +169,7 @@ impl Gate {
     /// A query is answered. Returns whether its connection keeps the turn.
     pub(super) fn answered(&mut self, connection: u32) -> bool {
         self.answers += 1;
-        self.places[connection as usize].served = false;
+        self.connections[connection as usize].served = false;
         let had = self.has_turn(connection);
         let woken = &self.memory.woken;
         self.memory.gate().answered(Id(connection), false, NOW_NS, woken);
@@ -180,7 +180,7 @@ impl Gate {
     /// The lease of a turn is over: it ends unless a query of it is in service.
     pub(super) fn end_lease(&mut self, connection: u32) -> bool {
         let had = self.has_turn(connection);
-        let served = self.places[connection as usize].served;
+        let served = self.connections[connection as usize].served;
         let woken = &self.memory.woken;
         self.memory.gate().idle(Id(connection), served, NOW_NS, woken);
         self.after_turn(connection, had);
@@ -212,7 +212,7 @@ impl Gate {
     }
 
     fn begin_turn(&mut self, index: usize) {
-        if std::mem::take(&mut self.places[index].listed) {
+        if std::mem::take(&mut self.connections[index].listed) {
             self.listed -= 1;
             self.memory.entries[index].set_budget(Some(self.batch(index)));
         }
@@ -225,7 +225,7 @@ impl Gate {
     /// listed have one.
     fn batch(&self, index: usize) -> u32 {
         let in_rounds = matches!(self.admission.pace, Pace::Rounds { .. });
-        let has_turn = !in_rounds || self.places[index].listed;
+        let has_turn = !in_rounds || self.connections[index].listed;
         if has_turn { self.admission.allow[index].batch.max(1) } else { 0 }
     }
 
@@ -234,7 +234,7 @@ impl Gate {
         let in_rounds = matches!(self.admission.pace, Pace::Rounds { .. });
         let mut ranks = false;
         for (index, allow) in self.admission.allow.iter().enumerate() {
-            self.places[index].listed &= in_rounds;
+            self.connections[index].listed &= in_rounds;
             ranks |= allow.first;
             let queries = Some(allow.queries).filter(|queries| *queries != u32::MAX);
             let entry = &self.memory.entries[index];
@@ -270,7 +270,7 @@ impl Gate {
     }
 
     fn list(&mut self, turns: u32) -> u32 {
-        let count = self.places.len();
+        let count = self.connections.len();
         let start = self.hand;
         let mut listed = 0;
         for first in [true, false] {
@@ -280,7 +280,7 @@ impl Gate {
                 }
                 let index = (start + step) % count;
                 if self.admission.allow[index].first == first && self.may_list(index) {
-                    self.places[index].listed = true;
+                    self.connections[index].listed = true;
                     self.memory.entries[index].set_budget(Some(self.batch(index)));
                     self.listed += 1;
                     listed += 1;
@@ -295,7 +295,7 @@ impl Gate {
 
     fn may_list(&self, index: usize) -> bool {
         let entry = &self.memory.entries[index];
-        entry.is_waiting() && entry.left() != Some(0) && !self.places[index].listed
+        entry.is_waiting() && entry.left() != Some(0) && !self.connections[index].listed
     }
 
     /// Whether all turns of the round have ended.
@@ -306,7 +306,7 @@ impl Gate {
     /// Returns the next connection that may run.
     pub(super) fn admit(&mut self) -> Option<u32> {
         let connection = self.ready.pop_front()?;
-        self.places[connection as usize].served = true;
+        self.connections[connection as usize].served = true;
         debug_assert!(self.waiting[connection as usize] > 0, "an admitted query waited");
         self.waiting[connection as usize] -= 1;
         Some(connection)

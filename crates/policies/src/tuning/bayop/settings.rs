@@ -49,7 +49,7 @@ config! {
         /// How often to search again (section 5.1.1: every hour).
         #[serde(serialize_with = "text")]
         every: Nanos = Nanos::from_secs(3600),
-        /// Relative change of load that ends a setting's time (ours).
+        /// Relative change of load after which a setting is given up (ours).
         load_change: f64 = 0.15,
         /// Windows over the bound in a row that begin a search (ours).
         patience: u32 = 3,

@@ -22,7 +22,7 @@ struct ConnectionState {
 #[derive(Debug, Clone)]
 pub(super) struct Plain {
     pub(super) admission: RoundLimits,
-    places: Vec<ConnectionState>,
+    connections: Vec<ConnectionState>,
     /// Where the ring continues.
     hand: usize,
     /// Turns held now, and the most at any time.
@@ -41,7 +41,7 @@ impl Plain {
     pub(super) fn new(connections: usize) -> Self {
         Self {
             admission: RoundLimits::open(connections),
-            places: vec![ConnectionState::default(); connections],
+            connections: vec![ConnectionState::default(); connections],
             hand: 0,
             running: 0,
             most_running: 0,
@@ -59,12 +59,12 @@ impl Plain {
     /// A query arrives. Returns whether it runs at once.
     pub(super) fn offer(&mut self, connection: u32) -> bool {
         let open = self.is_open();
-        let place = &mut self.places[connection as usize];
-        if place.turn.is_some() || open {
-            place.served = true;
+        let state = &mut self.connections[connection as usize];
+        if state.turn.is_some() || open {
+            state.served = true;
             return true;
         }
-        place.waiting += 1;
+        state.waiting += 1;
         let none_waits = self.waiting.iter().all(|queries| *queries == 0);
         self.alone = none_waits.then_some(connection as usize);
         self.waiting[connection as usize] += 1;
@@ -73,11 +73,11 @@ impl Plain {
 
     /// A query was answered; whether its connection keeps the turn for the next.
     pub(super) fn answered(&mut self, connection: u32) -> bool {
-        let place = &mut self.places[connection as usize];
-        place.served = false;
-        let Some(left) = place.turn else { return false };
+        let state = &mut self.connections[connection as usize];
+        state.served = false;
+        let Some(left) = state.turn else { return false };
         if left > 1 {
-            place.turn = Some(left - 1);
+            state.turn = Some(left - 1);
             return true;
         }
         self.end_turn(connection);
@@ -86,8 +86,8 @@ impl Plain {
 
     /// The lease of a turn is over: it ends unless a query of it is in service.
     pub(super) fn end_lease(&mut self, connection: u32) -> bool {
-        let place = self.places[connection as usize];
-        let idle = place.turn.is_some() && !place.served;
+        let state = self.connections[connection as usize];
+        let idle = state.turn.is_some() && !state.served;
         if idle {
             self.end_turn(connection);
         }
@@ -95,21 +95,21 @@ impl Plain {
     }
 
     fn end_turn(&mut self, connection: u32) {
-        self.places[connection as usize].turn = None;
+        self.connections[connection as usize].turn = None;
         self.running -= 1;
     }
 
     /// Takes over a new decision: allowances start afresh.
     pub(super) fn refill(&mut self) {
-        for (place, allow) in self.places.iter_mut().zip(&self.admission.allow) {
-            place.left = allow.queries;
+        for (state, allow) in self.connections.iter_mut().zip(&self.admission.allow) {
+            state.left = allow.queries;
         }
     }
 
     /// Starts a round: lists waiting connections from the ring's hand on, those marked
     /// `first` before the others. Returns their number.
     pub(super) fn start_round(&mut self, turns: u32) -> u32 {
-        let count = self.places.len();
+        let count = self.connections.len();
         let start = self.hand;
         let mut listed = 0;
         for first in [true, false] {
@@ -119,7 +119,7 @@ impl Plain {
                 }
                 let index = (start + step) % count;
                 if self.admission.allow[index].first == first && self.may_list(index) {
-                    self.places[index].listed = true;
+                    self.connections[index].listed = true;
                     self.list.push_back(index as u32);
                     listed += 1;
                     if !first {
@@ -132,8 +132,8 @@ impl Plain {
     }
 
     fn may_list(&self, index: usize) -> bool {
-        let place = &self.places[index];
-        place.waiting > 0 && place.left > 0 && place.turn.is_none() && !place.listed
+        let state = &self.connections[index];
+        state.waiting > 0 && state.left > 0 && state.turn.is_none() && !state.listed
     }
 
     /// Whether all turns of the round have ended.
@@ -151,7 +151,7 @@ impl Plain {
     fn next(&mut self) -> Option<u32> {
         if self.is_open() {
             // Those that waited when the gate was opened run first.
-            let index = self.places.iter().position(|place| place.waiting > 0)?;
+            let index = self.connections.iter().position(|state| state.waiting > 0)?;
             self.take(index);
             return Some(index as u32);
         }
@@ -167,7 +167,7 @@ impl Plain {
     }
 
     fn next_in_ring(&mut self) -> Option<usize> {
-        let count = self.places.len();
+        let count = self.connections.len();
         let start = self.hand;
         let find = |first: bool| {
             let mut ring = (0..count).map(|step| (start + step) % count);
@@ -183,12 +183,12 @@ impl Plain {
 
     fn begin_turn(&mut self, index: usize) {
         let batch = self.admission.allow[index].batch.max(1);
-        let place = &mut self.places[index];
-        place.listed = false;
-        let queries = batch.min(place.left);
+        let state = &mut self.connections[index];
+        state.listed = false;
+        let queries = batch.min(state.left);
         // The next decision restores the allowance that the turn does not use.
-        place.left = if place.left == u32::MAX { u32::MAX } else { place.left - queries };
-        place.turn = Some(queries);
+        state.left = if state.left == u32::MAX { u32::MAX } else { state.left - queries };
+        state.turn = Some(queries);
         self.running += 1;
         self.most_running = self.most_running.max(self.running);
         self.take(index);
@@ -196,9 +196,9 @@ impl Plain {
 
     /// Takes a waiting query off the gate.
     fn take(&mut self, index: usize) {
-        let place = &mut self.places[index];
-        place.waiting -= 1;
-        place.served = true;
+        let state = &mut self.connections[index];
+        state.waiting -= 1;
+        state.served = true;
         self.waiting[index] -= 1;
     }
 }
