@@ -7,11 +7,10 @@
 //! switch, and the kernel counts it by itself on request (`kernel.bpf_stats_enabled`).
 
 use super::pinned::Pinned;
-use super::stats::{BoxedContender, Summary, interleave_all, ns_each};
+use super::stats::{BoxedContender, Summary, interleave_all, ns_each, on_core_ns};
 use super::{Bench, Context, report::Report};
 use anyhow::{Context as _, Result};
 use lull_host::bpf::{InterruptLog, WaitWatch, Watch};
-use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, Thread};
@@ -259,9 +258,8 @@ fn used() -> Result<Used> {
     let path = "/proc/thread-self/schedstat";
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
     let slices = text.split_whitespace().nth(2).and_then(|slices| slices.parse().ok());
-    let now = clock_gettime(ClockId::ThreadCPUTime);
     Ok(Used {
-        cpu_ns: now.tv_sec as f64 * 1e9 + now.tv_nsec as f64,
+        cpu_ns: on_core_ns(),
         switches: slices.with_context(|| format!("{path} has no third number"))?,
     })
 }

@@ -7,11 +7,10 @@
 
 use super::process::{Memory, Running, children_with, count, memory};
 use super::server;
-use super::stats::Summary;
+use super::stats::{self, Summary};
 use super::{Bench, Context, report::Report};
 use anyhow::{Context as _, Result, bail};
 use lull_host::sys::clock::process_cpu_time;
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -36,7 +35,7 @@ const SETTLE: Duration = Duration::from_secs(5);
 const CHANGE: Duration = Duration::from_millis(100);
 const EPOCH_MS: u64 = 1000;
 /// Reads of a file by the benchmark itself after each change.
-const REFERENCE_READS: u32 = 20;
+const REFERENCE_READS: usize = 20;
 /// The share of a core that all processes of the agent may use, in percent.
 const CPU_MOST: f64 = 0.5;
 const RESIDENT_MAX_MB: f64 = 25.0;
@@ -144,28 +143,24 @@ fn measure(lull: &Path) -> Result<Round> {
 /// reference read in microseconds.
 fn churn(apps: &mut VecDeque<Running>, next: &mut Instant, span: Duration) -> Result<f64> {
     let end = Instant::now() + span;
-    let (mut reads, mut read_us) = (0, 0.0);
+    let mut references_us = Vec::new();
     while Instant::now() < end {
         change(apps, APPS)?;
         *next += CHANGE;
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
-        read_us += reference_us()?;
-        reads += REFERENCE_READS;
+        references_us.push(reference_us()?);
     }
-    Ok(read_us / f64::from(reads.max(1)))
+    Ok(references_us.iter().sum::<f64>() / references_us.len().max(1) as f64)
 }
 
-/// The CPU time of [`REFERENCE_READS`] reads, in microseconds.
+/// The CPU time of one of [`REFERENCE_READS`] reads, in microseconds.
 fn reference_us() -> Result<f64> {
-    let now_us = || {
-        let time = clock_gettime(ClockId::ThreadCPUTime);
-        time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
-    };
-    let begun = now_us();
-    for _ in 0..REFERENCE_READS {
-        std::fs::read("/proc/self/stat")?;
-    }
-    Ok(now_us() - begun)
+    let read_all =
+        || (0..REFERENCE_READS).try_for_each(|_| std::fs::read("/proc/self/stat").map(drop));
+    let mut outcome = Ok(());
+    let each_ns = stats::ns_each(REFERENCE_READS, || outcome = read_all());
+    outcome?;
+    Ok(each_ns / 1e3)
 }
 
 /// Ends the oldest app if there are as many as there may be, else starts another one.

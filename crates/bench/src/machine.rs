@@ -74,11 +74,8 @@ impl fmt::Display for Machine {
 
 /// Returns the first line of `PROGRAM --version`, which names the commit.
 fn version(program: &Path) -> String {
-    let output = Command::new(program).arg("--version").output();
-    let output = output.ok().filter(|output| output.status.success());
-    let text = output.and_then(|output| String::from_utf8(output.stdout).ok());
-    let line = text.as_deref().and_then(|text| text.lines().next());
-    line.unwrap_or(UNKNOWN).to_owned()
+    let text = run(Path::new("."), &[&program.to_string_lossy(), "--version"]);
+    text.as_deref().and_then(|text| text.lines().next()).unwrap_or(UNKNOWN).to_owned()
 }
 
 fn run(root: &Path, words: &[&str]) -> Option<String> {

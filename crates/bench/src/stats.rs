@@ -83,7 +83,7 @@ pub(super) fn ns_each(count: usize, run: impl FnOnce()) -> f64 {
 }
 
 /// How long this thread has run.
-fn on_core_ns() -> f64 {
+pub(super) fn on_core_ns() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
