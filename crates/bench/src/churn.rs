@@ -5,7 +5,7 @@
 //! work, so that what is measured is the cost of finding apps, of observing them, of setting new
 //! ones to their class, and of the record.
 
-use super::process::{Memory, Running, children_with, count, memory};
+use super::process::{Memory, Running, children_with, count, memory, processes_named};
 use super::server;
 use super::stats::{self, Summary};
 use super::{Bench, Context, report::Report};
@@ -64,6 +64,7 @@ struct Round {
 
 fn run(context: &Context) -> Result<Report> {
     let lull = context.build("lull-cli", "lull")?;
+    refuse_leftovers(NAME)?;
     let _sleepers = (0..SLEEPERS).map(|_| sleeper("sleep")).collect::<Result<Vec<_>>>()?;
     let processes = count()?;
     let rounds = (0..ROUNDS).map(|_| measure(&lull)).collect::<Result<Vec<_>>>()?;
@@ -105,6 +106,18 @@ fn note(processes: usize) -> String {
          after each change. Compare two runs only if their references agree.",
         MEASURED.as_secs()
     )
+}
+
+/// Refuses to run beside processes that the agent would find, too: a benchmark that is killed
+/// leaves its own behind.
+fn refuse_leftovers(name: &str) -> Result<()> {
+    match processes_named(name)? {
+        0 => Ok(()),
+        count => bail!(
+            "{count} processes {name} of a benchmark that was killed still run, and the agent \
+             would find them: end them with `pkill -f ^{name}`"
+        ),
+    }
 }
 
 /// A process that sleeps under a name.
@@ -228,6 +241,20 @@ mod tests {
         assert_eq!(template["most"].as_integer(), Some(APPS as i64));
         let args = template["args"].as_str().unwrap();
         assert_eq!(args.strip_suffix(" *"), Some(NAME), "no other process matches");
+    }
+
+    #[test]
+    fn processes_of_a_killed_benchmark_are_refused() {
+        let name = format!("lull-churn-{}", std::process::id());
+        refuse_leftovers(&name).unwrap();
+        let left = sleeper(&name).unwrap();
+        while processes_named(&name).unwrap() == 0 {
+            std::thread::yield_now();
+        }
+        let refused = refuse_leftovers(&name).unwrap_err().to_string();
+        assert!(refused.starts_with("1 processes") && refused.contains(&name), "{refused}");
+        drop(left);
+        refuse_leftovers(&name).unwrap();
     }
 
     #[test]

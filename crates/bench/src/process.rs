@@ -216,6 +216,14 @@ pub(super) fn count() -> Result<usize> {
     Ok(all_processes()?.flatten().count())
 }
 
+/// How many processes have this as the first word of their command line.
+pub(super) fn processes_named(name: &str) -> Result<usize> {
+    let is_named = |process: &Process| {
+        process.cmdline().is_ok_and(|words| words.first().is_some_and(|first| first == name))
+    };
+    Ok(all_processes()?.flatten().filter(is_named).count())
+}
+
 /// The standard output of a command, and its cost.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Printed {
