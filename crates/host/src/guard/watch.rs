@@ -15,8 +15,9 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a guard may take to get ready; a loaded machine is slow.
-const READY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a guard may take to get ready: in an emulated machine beside other work it has taken
+/// more than 10 s. It is shorter than `WatchdogSec` of the unit.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a guard may take to end after a clean close.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
