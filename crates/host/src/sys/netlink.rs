@@ -2,6 +2,7 @@
 //! the process connector, which reports forks.
 
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
 };
@@ -82,6 +83,10 @@ const EVENTS_BYTES: libc::c_int = 16 << 20;
 const NLMSG: usize = 16;
 const CN_MSG: usize = 20;
 const EVENT_HEAD: usize = 16;
+/// Room for such a message with an event, which has 76 bytes.
+const EVENT_MAX: usize = 128;
+/// Datagrams that are received by one call.
+const BATCH: usize = 16;
 /// Kinds of events (linux/cn_proc.h).
 const FORK: u32 = 0x0000_0001;
 const EXEC: u32 = 0x0000_0002;
@@ -154,13 +159,13 @@ impl ProcessEvents {
     /// # Errors
     /// The kernel's error.
     pub fn read(&self, mut take: impl FnMut(ProcessEvent)) -> io::Result<()> {
-        let mut datagram = [0; 4096];
+        let mut batch = Batch { bytes: [[0; EVENT_MAX]; BATCH] };
         loop {
-            match recv(&self.socket, &mut datagram[..], RecvFlags::empty()) {
-                Ok((length, _)) => event_in(&datagram[..length]).into_iter().for_each(&mut take),
-                Err(rustix::io::Errno::NOBUFS) => take(ProcessEvent::Lost),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => return Ok(()),
+            match batch.receive(&self.socket) {
+                Ok(datagrams) => datagrams.filter_map(event_in).for_each(&mut take),
+                Err(Errno::NOBUFS) => take(ProcessEvent::Lost),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -179,6 +184,43 @@ impl ProcessEvents {
         let time = rustix::event::Timespec { tv_sec: 0, tv_nsec: nanos };
         let mut ready = [rustix::event::PollFd::new(&self.socket, rustix::event::PollFlags::IN)];
         Ok(rustix::event::poll(&mut ready, Some(&time))? > 0)
+    }
+}
+
+/// Datagrams that are received by one call.
+#[derive(Debug)]
+struct Batch {
+    bytes: [[u8; EVENT_MAX]; BATCH],
+}
+
+impl Batch {
+    /// Receives what has arrived, at most [`BATCH`] datagrams, without waiting; of a longer one
+    /// its first [`EVENT_MAX`] bytes.
+    fn receive(&mut self, socket: &OwnedFd) -> Result<impl Iterator<Item = &[u8]>, Errno> {
+        let mut parts = self.bytes.each_mut().map(|bytes| libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: bytes.len(),
+        });
+        let mut heads = parts.each_mut().map(|part| {
+            // SAFETY: all bytes zero are a `mmsghdr`, of no address and no data.
+            let mut head: libc::mmsghdr = unsafe { std::mem::zeroed() };
+            (head.msg_hdr.msg_iov, head.msg_hdr.msg_iovlen) = (part, 1);
+            head
+        });
+        let socket = socket.as_raw_fd();
+        // SAFETY: each of the heads points to one part and that to bytes of its length, all of
+        // which live and are written to by the kernel alone until the call returns.
+        let count = unsafe {
+            let (flags, no_limit) = (libc::MSG_DONTWAIT, std::ptr::null_mut());
+            libc::recvmmsg(socket, heads.as_mut_ptr(), BATCH as u32, flags as _, no_limit)
+        };
+        let Ok(count) = usize::try_from(count) else {
+            let error = io::Error::last_os_error();
+            return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        };
+        let lengths = heads.map(|head| head.msg_len as usize);
+        let received = self.bytes.iter().zip(lengths).take(count);
+        Ok(received.map(|(bytes, length)| &bytes[..length.min(EVENT_MAX)]))
     }
 }
 
@@ -254,6 +296,7 @@ fn set_option(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::UdpSocket;
     use std::process::{Command, Stdio};
     use std::time::{Duration, Instant};
 
@@ -274,6 +317,28 @@ mod tests {
         }
         assert!(seen.contains(&ProcessEvent::Forked { parent: me, child: pid }), "{seen:?}");
         assert!(seen.contains(&ProcessEvent::Became(pid)), "{seen:?}");
+    }
+
+    #[test]
+    fn a_batch_has_all_datagrams_in_their_order_and_the_first_bytes_of_long_ones() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
+        let receiver = OwnedFd::from(receiver);
+        let mut batch = Batch { bytes: [[0; EVENT_MAX]; BATCH] };
+        assert_eq!(batch.receive(&receiver).err(), Some(Errno::AGAIN), "nothing has arrived");
+        let lengths = [1, EVENT_MAX, EVENT_MAX + 1, 0].into_iter().cycle().take(BATCH + 3);
+        let sent: Vec<Vec<u8>> = lengths.zip(0..).map(|(length, at)| vec![at; length]).collect();
+        sent.iter().for_each(|one| assert_eq!(sender.send(one).unwrap(), one.len()));
+        let (mut received, mut counts) = (Vec::<Vec<u8>>::new(), Vec::new());
+        while received.len() < sent.len() {
+            let before = received.len();
+            received.extend(batch.receive(&receiver).unwrap().map(<[u8]>::to_vec));
+            counts.push(received.len() - before);
+        }
+        assert_eq!(counts, [BATCH, 3]);
+        let kept = |one: &Vec<u8>| one[..one.len().min(EVENT_MAX)].to_vec();
+        assert_eq!(received, sent.iter().map(kept).collect::<Vec<_>>());
     }
 
     #[test]
