@@ -132,11 +132,16 @@ impl HostPlant {
         }
     }
 
-    /// Notes whether the kernel has reported something since the last search for matches.
-    pub(super) fn note_reports(&mut self, time: Nanos, when: ReportTime) {
+    /// Whether the kernel has a report for templates that was not read yet.
+    pub(super) fn has_report(&self) -> bool {
+        self.matches.reports.as_ref().is_some_and(apps::has_ended)
+    }
+
+    /// Notes reports since the last search for matches, if there are any; `has_report` is whether
+    /// there are some that were not read yet.
+    pub(super) fn note_reports(&mut self, time: Nanos, has_report: bool, when: ReportTime) {
         let Matches { reports, due, .. } = &self.matches;
-        let Some(reports) = reports.as_ref().filter(|_| due.is_none()) else { return };
-        if apps::has_ended(reports) || self.has_unseen_changes() {
+        if reports.is_some() && due.is_none() && (has_report || self.has_unseen_changes()) {
             self.matches.note_report(time, when);
         }
     }

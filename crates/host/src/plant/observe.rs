@@ -4,7 +4,6 @@ use super::app::{AppWaits, ProgressFrom, RunningApp, no_socket, progress as meas
 use super::matches::ReportTime;
 use super::presence::{CUT_MIN, LOOK};
 use super::{EpochWait, HostPlant, now};
-use crate::apps;
 use crate::gauges::first_reading;
 use crate::gauges::idle::IdleShares;
 use crate::gauges::push::PushGauge;
@@ -22,7 +21,6 @@ use lull_control::{
 use lull_measure::catalogue::MEMORY_PRESSURE;
 use lull_measure::{Gauge, Missing, Nanos};
 use rustix::time::ClockId;
-use std::os::fd::OwnedFd;
 
 /// Longest nap between two looks at the push socket: its buffers hold some
 /// seconds of windows, and each nap costs a wake-up of a core that may sleep.
@@ -50,6 +48,15 @@ const NEWS_MIN: Nanos = Nanos::from_millis(200);
 /// started late.
 const SHORTEST_EPOCH: f64 = 0.995;
 
+/// What a search for apps may follow.
+#[derive(Debug, Clone, Copy)]
+struct Events {
+    /// The oldest process of an app has ended, whose end is awaited.
+    has_ended_leader: bool,
+    /// The kernel has reported something of processes.
+    has_report: bool,
+}
+
 impl HostPlant {
     /// Waits until a discovery has news or the epoch ends; returns whether it has news, which are
     /// then taken in while the epoch lasts. [`Plant::observe`](lull_control::Plant::observe) with
@@ -66,7 +73,7 @@ impl HostPlant {
             None => self.begin_wait(epoch),
         };
         // A cgroup that was assigned to an app since the last wait has processes already.
-        self.look_if_due(&mut wait, now(ClockId::Monotonic));
+        self.look_if_due(&mut wait, now(ClockId::Monotonic), self.events());
         self.epoch_wait = Some(wait);
         self.wait_within(epoch, true)
     }
@@ -85,7 +92,7 @@ impl HostPlant {
         pace.deadline = pace.deadline.saturating_add(epoch).max(earliest);
         let may_cut = !std::mem::take(&mut self.was_cut);
         let begun = now(ClockId::Monotonic);
-        self.note_reports(begun, ReportTime::SinceSearch);
+        self.note_reports(begun, self.has_report(), ReportTime::SinceSearch);
         EpochWait { may_cut, looked: begun, drained: begun, news_from: Nanos::ZERO }
     }
 
@@ -104,20 +111,24 @@ impl HostPlant {
             let left = self.pace.deadline.saturating_sub(time);
             let nap = if self.is_waiting() { LOOK } else { NAP_MAX };
             let (registrations, pause) = self.registrations(time);
-            let mut awaited: Vec<&OwnedFd> = self.leaders.iter().collect();
-            awaited.extend(registrations);
             let (reports, until_look) = self.match_reports(time);
-            awaited.extend(reports);
             let news_in = wait.news_from.saturating_sub(time);
             let takes_news = awaits_news && news_in == Nanos::ZERO;
             let until_news = if awaits_news && !takes_news { news_in } else { NAP_MAX };
-            awaited.extend(self.discovery.as_ref().filter(|_| takes_news));
-            awaited.extend((!is_nudged).then(|| self.stop.nudged()));
             let longest = left.min(nap).min(pause).min(until_news).min(until_look);
-            let stop = self.stop.wait_beside(longest, &awaited);
-            if stop.map_err(|error| PlantError::Lost(format!("cannot wait: {error}")))? {
+            let others = [
+                self.leaders.as_ref(),
+                registrations,
+                reports,
+                self.discovery.as_ref().filter(|_| takes_news),
+                (!is_nudged).then(|| self.stop.nudged()),
+            ];
+            let end = self.stop.wait_beside(longest, others);
+            let end = end.map_err(|error| PlantError::Lost(format!("cannot wait: {error}")))?;
+            if end.is_requested {
                 return Err(PlantError::Stopped);
             }
+            let [has_ended_leader, _, has_report, has_news, was_nudged] = end.events;
             self.serve_registrations();
             let is_over = left == Nanos::ZERO;
             let deadline = self.pace.deadline;
@@ -133,12 +144,12 @@ impl HostPlant {
             if is_over {
                 return Ok(false);
             }
-            if !is_nudged && apps::has_ended(self.stop.nudged()) {
+            if was_nudged {
                 is_nudged = true;
                 self.cut_epoch();
             }
-            self.look_if_due(&mut wait, time);
-            if takes_news && self.discovery.as_ref().is_some_and(apps::has_ended) {
+            self.look_if_due(&mut wait, time, Events { has_ended_leader, has_report });
+            if has_news {
                 wait.news_from = time.saturating_add(NEWS_MIN);
                 self.epoch_wait = Some(wait);
                 return Ok(true);
@@ -146,12 +157,17 @@ impl HostPlant {
         }
     }
 
+    /// What has happened by now, without a wait.
+    fn events(&self) -> Events {
+        Events { has_ended_leader: self.has_ended_leader(), has_report: self.has_report() }
+    }
+
     /// Looks for apps if that is due, and ends the epoch early if one has arrived.
-    fn look_if_due(&mut self, wait: &mut EpochWait, time: Nanos) {
-        self.note_reports(time, ReportTime::Now);
+    fn look_if_due(&mut self, wait: &mut EpochWait, time: Nanos, events: Events) {
+        self.note_reports(time, events.has_report, ReportTime::Now);
         let is_due = time >= wait.looked.saturating_add(LOOK);
         let has_news = || self.has_registration_news() || self.may_find_matches(time);
-        if !is_due && !has_news() && !self.has_ended_leader() {
+        if !is_due && !has_news() && !events.has_ended_leader {
             return;
         }
         wait.looked = time;

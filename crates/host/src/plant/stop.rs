@@ -19,6 +19,15 @@ pub struct Stop {
     nudge: Arc<(OwnedFd, OwnedFd)>,
 }
 
+/// What has ended a wait; nothing if its time has passed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WaitEnd<const N: usize> {
+    /// Whether a stop was requested.
+    pub(super) is_requested: bool,
+    /// Which of the other descriptors had an event.
+    pub(super) events: [bool; N],
+}
+
 impl Stop {
     /// Returns a stop that has not been requested.
     ///
@@ -78,23 +87,31 @@ impl Stop {
     /// # Errors
     /// If it cannot be waited for.
     pub fn wait(&self, span: Nanos) -> io::Result<bool> {
-        self.wait_beside(span, &[])
+        Ok(self.wait_beside(span, [])?.is_requested)
     }
 
-    /// As [`Stop::wait`]; ends also when one of the descriptors becomes readable.
+    /// As [`Stop::wait`]; ends also when one of the descriptors has an event.
     ///
     /// # Errors
     /// If it cannot be waited for.
-    pub fn wait_beside(&self, span: Nanos, others: &[&OwnedFd]) -> io::Result<bool> {
-        let mut request = vec![PollFd::new(&self.ends.0, PollFlags::IN)];
-        request.extend(others.iter().map(|other| PollFd::new(*other, PollFlags::IN)));
+    pub(super) fn wait_beside<const N: usize>(
+        &self,
+        span: Nanos,
+        others: [Option<&OwnedFd>; N],
+    ) -> io::Result<WaitEnd<N>> {
+        let given = std::iter::once(&self.ends.0).chain(others.into_iter().flatten());
+        let mut all: Vec<_> = given.map(|one| PollFd::new(one, PollFlags::IN)).collect();
         let seconds = i64::try_from(span.0 / 1_000_000_000).unwrap_or(i64::MAX);
         let nanos = (span.0 % 1_000_000_000).cast_signed();
-        match poll(&mut request, Some(&Timespec { tv_sec: seconds, tv_nsec: nanos })) {
-            Ok(_) => Ok(request[0].revents().contains(PollFlags::IN)),
-            Err(Errno::INTR) => Ok(false),
-            Err(error) => Err(error.into()),
+        match poll(&mut all, Some(&Timespec { tv_sec: seconds, tv_nsec: nanos })) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(WaitEnd { is_requested: false, events: [false; N] }),
+            Err(error) => return Err(error.into()),
         }
+        let mut ends = all.iter().map(|one| !one.revents().is_empty());
+        let mut next = || ends.next().unwrap_or(false);
+        let is_requested = next();
+        Ok(WaitEnd { is_requested, events: others.map(|other| other.is_some() && next()) })
     }
 }
 
@@ -125,8 +142,27 @@ mod tests {
         let stop = Stop::new().unwrap();
         assert!(!stop.take_nudge());
         rustix::io::write(stop.nudger().unwrap(), b"xx").unwrap();
-        assert!(!stop.wait_beside(Nanos::from_secs(3600), &[stop.nudged()]).unwrap());
+        let end = stop.wait_beside(Nanos::from_secs(3600), [Some(stop.nudged())]).unwrap();
+        assert_eq!(end, WaitEnd { is_requested: false, events: [true] });
         assert!(stop.take_nudge() && !stop.take_nudge() && !stop.is_requested());
+    }
+
+    #[test]
+    fn a_wait_ends_with_the_events_of_those_that_were_awaited() {
+        let stop = Stop::new().unwrap();
+        let pipe = || pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let (quiet, quiets_writer) = pipe();
+        let (closed, _) = pipe();
+        let wait = |others| stop.wait_beside(Nanos::from_millis(1), others).unwrap();
+        let nothing = WaitEnd { is_requested: false, events: [false; 3] };
+        assert_eq!(wait([Some(&quiet), None, None]), nothing);
+        // The end of a pipe is an event, and one that is not awaited is none.
+        assert_eq!(wait([None, Some(&quiet), Some(&closed)]).events, [false, false, true]);
+        assert_eq!(wait([Some(&closed), None, Some(&quiet)]).events, [true, false, false]);
+        rustix::io::write(&quiets_writer, b"x").unwrap();
+        stop.request();
+        let both = WaitEnd { is_requested: true, events: [false, false, true] };
+        assert_eq!(wait([None, None, Some(&quiet)]), both);
     }
 
     #[test]
