@@ -135,7 +135,8 @@ fn read_cache(gauges: &mut AppGauges, epoch: AppEpoch<'_>, into: &mut Readings) 
 }
 
 fn read_memory_pressure(gauges: &mut AppGauges, epoch: AppEpoch<'_>, into: &mut Readings) {
-    into.set(MEMORY_PRESSURE, gauges.memory_pressure.read(epoch));
+    let is_idle = into.get(CPU) == Ok(0.0);
+    into.set(MEMORY_PRESSURE, gauges.memory_pressure.read(epoch, is_idle));
 }
 
 fn per_s(count: u64, span: Nanos) -> f64 {

@@ -7,8 +7,10 @@
 //! since systemd moves processes; both files stay open, as there may be hundreds of apps. It is
 //! looked up again after some seconds only if the app has its processes by their cgroup, and if it
 //! is the one at the top, which has no pressure of its own. Other processes in the same cgroup
-//! count too. Nothing is read while no task of the cgroup has run: a task begins to wait for memory
-//! only when it runs, and one that waits on was seen waiting in the epoch before.
+//! count too. Nothing is read while no task of the cgroup has run, or none of the app where its
+//! cgroup is not known to be its own: a task begins to wait for memory only when it runs, and one
+//! that waits on was seen waiting in the epoch before. So a process that another program moves
+//! while it sleeps is looked up when it runs.
 //!
 //! Where an objective bounds it, it is the latency of the app as well: the time for which some
 //! task waits in each second.
@@ -46,9 +48,19 @@ pub struct MemoryPressure {
     found: Option<Found>,
     /// The total of that cgroup at the last reading, in microseconds.
     last_us: Option<u64>,
-    /// The app's first process and the CPU time of its cgroup at the last reading, in microseconds,
-    /// if no task waited for memory then.
-    calm: Option<(i32, u64)>,
+    /// What holds until a task runs.
+    rest: Option<Rest>,
+}
+
+/// A reading that is the same as long as no task has run.
+#[derive(Debug)]
+struct Rest {
+    /// The app's first process.
+    pid: i32,
+    /// The CPU time of the app's cgroup in microseconds, if it was read.
+    usage_us: Option<u64>,
+    /// No task has waited, or the app has no pressure of its own.
+    share: Gauge<f64>,
 }
 
 /// The cgroup of an app.
@@ -66,7 +78,7 @@ impl MemoryPressure {
     pub(crate) fn new(roots: &Roots) -> Self {
         let mount = cgroup_mount(roots);
         let roots = roots.clone();
-        Self { roots, mount, list: None, found: None, last_us: None, calm: None }
+        Self { roots, mount, list: None, found: None, last_us: None, rest: None }
     }
 
     /// Returns the means by which memory pressure of cgroups is read.
@@ -81,15 +93,20 @@ impl MemoryPressure {
     }
 
     /// Share of the epoch, which began with the last call, in which some task of the app's cgroup
-    /// waited for memory.
-    pub(crate) fn read(&mut self, epoch: AppEpoch<'_>) -> Gauge<f64> {
+    /// waited for memory; `is_idle` is whether no task of the app has run in it.
+    pub(crate) fn read(&mut self, epoch: AppEpoch<'_>, is_idle: bool) -> Gauge<f64> {
         let AppEpoch { threads, usage_us, .. } = epoch;
-        let now = threads.first().map(|first| first.pid).zip(usage_us);
-        if now.is_some() && now == self.calm {
-            return Ok(0.0);
+        let first = threads.first().map(|first| first.pid);
+        let has_rested = |rest: &&Rest| {
+            first == Some(rest.pid) && rest.usage_us == usage_us && (is_idle || usage_us.is_some())
+        };
+        if let Some(rest) = self.rest.as_ref().filter(has_rested) {
+            return rest.share.clone();
         }
         let share = self.read_share(epoch);
-        self.calm = now.filter(|_| share == Ok(0.0));
+        let has_none = self.found.as_ref().is_some_and(|found| found.pressure.is_err());
+        let rest = first.filter(|_| has_none || share == Ok(0.0));
+        self.rest = rest.map(|pid| Rest { pid, usage_us, share: share.clone() });
         share
     }
 
@@ -133,7 +150,8 @@ impl MemoryPressure {
     /// Looks up the cgroup of a process. The totals of two cgroups cannot be compared.
     fn look_up(&mut self, pid: i32, before: Option<Found>) -> Found {
         let kept = before.and_then(|before| before.pressure.ok());
-        let path = self.path_of(pid).and_then(|path| Ok(self.mount.clone()?.join(path)));
+        // Without a mounted hierarchy there is nothing to look up.
+        let path = self.mount.clone().and_then(|mount| Ok(mount.join(self.path_of(pid)?)));
         let path = path.map(|path| path.join("memory.pressure"));
         let kept = kept.filter(|kept| path.as_ref().is_ok_and(|path| path == kept.path()));
         if kept.is_none() {
@@ -237,20 +255,20 @@ mod tests {
         let tree = Tree::new();
         set(&tree, "web.slice/a.service", 1_000_000);
         let mut gauge = MemoryPressure::new(&tree.roots());
-        assert!(gauge.read(epoch(&THREADS)).unwrap_err().reason.contains("first reading"));
+        assert!(gauge.read(epoch(&THREADS), false).unwrap_err().reason.contains("first reading"));
         set(&tree, "web.slice/a.service", 1_025_000);
-        assert_eq!(gauge.read(epoch(&THREADS)), Ok(0.25));
-        assert_eq!(gauge.read(epoch(&THREADS)), Ok(0.0));
+        assert_eq!(gauge.read(epoch(&THREADS), false), Ok(0.25));
+        assert_eq!(gauge.read(epoch(&THREADS), false), Ok(0.0));
         set(&tree, "other", 5_000_000);
-        let moved = gauge.read(epoch(&THREADS)).unwrap_err();
+        let moved = gauge.read(epoch(&THREADS), false).unwrap_err();
         assert!(moved.reason.contains("first reading"), "another cgroup has another total");
         let by_cgroup = AppEpoch { is_by_cgroup: true, ..epoch(&THREADS) };
-        assert_eq!(gauge.read(by_cgroup), Ok(0.0));
+        assert_eq!(gauge.read(by_cgroup, false), Ok(0.0));
         set(&tree, "third", 6_000_000);
         gauge.found.as_mut().unwrap().until = Nanos::MAX;
-        assert_eq!(gauge.read(by_cgroup), Ok(0.0), "its cgroup hardly changes");
+        assert_eq!(gauge.read(by_cgroup, false), Ok(0.0), "its cgroup hardly changes");
         gauge.found.as_mut().unwrap().until = Nanos::ZERO;
-        assert!(gauge.read(by_cgroup).is_err(), "it is looked up now and then");
+        assert!(gauge.read(by_cgroup, false).is_err(), "it is looked up now and then");
     }
 
     #[test]
@@ -260,7 +278,7 @@ mod tests {
         let mut read = |usage_us, total_us| {
             set(&tree, "web", total_us);
             gauge.mount = Ok(tree.path("sys/fs/cgroup"));
-            gauge.read(AppEpoch { usage_us, ..epoch(&THREADS) })
+            gauge.read(AppEpoch { usage_us, ..epoch(&THREADS) }, true)
         };
         assert!(read(Some(5), 1_000).is_err(), "the first reading");
         assert_eq!(read(Some(5), 2_000), Ok(0.01), "a task waits without running");
@@ -272,6 +290,27 @@ mod tests {
     }
 
     #[test]
+    fn an_app_at_rest_without_a_known_cgroup_is_read_when_it_runs() {
+        let tree = Tree::new();
+        let mut gauge = MemoryPressure::new(&tree.roots());
+        let mut read = |group, total_us, is_idle| {
+            set(&tree, "web", total_us);
+            tree.write("proc/7/cgroup", &format!("0::/{group}\n"));
+            gauge.mount = Ok(tree.path("sys/fs/cgroup"));
+            gauge.found.iter_mut().for_each(|found| found.until = Nanos::ZERO);
+            gauge.read(epoch(&THREADS), is_idle)
+        };
+        assert!(read("", 1_000, false).unwrap_err().reason.contains("top cgroup"));
+        let at_rest = read("web", 1_000, true).unwrap_err();
+        assert!(at_rest.reason.contains("top cgroup"), "it was moved while it slept");
+        assert!(read("web", 1_000, false).unwrap_err().reason.contains("first reading"));
+        assert_eq!(read("web", 2_000, true), Ok(0.01), "it waits without running");
+        assert_eq!(read("web", 2_000, true), Ok(0.0));
+        assert_eq!(read("web", 9_000, true), Ok(0.0), "others have waited");
+        assert_eq!(read("web", 13_000, false), Ok(0.11), "since the last reading");
+    }
+
+    #[test]
     fn an_app_without_a_cgroup_of_its_own_is_looked_up_again_later_and_another_at_once() {
         let tree = Tree::new();
         set(&tree, "web", 1_000);
@@ -279,7 +318,7 @@ mod tests {
         tree.write("proc/9/cgroup", "0::/web\n");
         let mut gauge = MemoryPressure::new(&tree.roots());
         let reason = |gauge: &mut MemoryPressure, threads: &[LiveThread]| {
-            gauge.read(epoch(threads)).unwrap_err().reason
+            gauge.read(epoch(threads), false).unwrap_err().reason
         };
         assert!(reason(&mut gauge, &THREADS).contains("top cgroup"));
         tree.write("proc/7/cgroup", "0::/web\n");
@@ -289,7 +328,8 @@ mod tests {
         let other = [LiveThread { pid: 9, tid: 9, start_ticks: 1 }];
         assert!(reason(&mut gauge, &other).contains("first reading"));
         until(&mut gauge, Nanos::ZERO);
-        assert_eq!(gauge.read(epoch(&THREADS)), Ok(0.0), "it is in the same cgroup as the other");
+        let seen = gauge.read(epoch(&THREADS), false);
+        assert_eq!(seen, Ok(0.0), "it is in the same cgroup as the other");
     }
 
     #[test]
@@ -321,16 +361,17 @@ mod tests {
     #[test]
     fn what_is_missing_has_a_reason() {
         let tree = Tree::new();
-        let read = |threads| MemoryPressure::new(&tree.roots()).read(epoch(threads)).unwrap_err();
+        let read =
+            |threads| MemoryPressure::new(&tree.roots()).read(epoch(threads), false).unwrap_err();
         assert!(read(&[]).reason.contains("no thread"));
+        assert!(read(&THREADS).reason.contains("no cgroup v2 is mounted"));
+        tree.write("sys/fs/cgroup/cgroup.controllers", "cpu\n");
         assert!(read(&THREADS).reason.contains("proc/7/cgroup"));
         tree.write("proc/7/cgroup", "12:cpuset:/x\n");
         assert!(read(&THREADS).reason.contains("no cgroup of version 2"));
         tree.write("proc/7/cgroup", "0::/\n");
         assert!(read(&THREADS).reason.contains("top cgroup"));
         tree.write("proc/7/cgroup", "0::/web\n");
-        assert!(read(&THREADS).reason.contains("no cgroup v2 is mounted"));
-        tree.write("sys/fs/cgroup/cgroup.controllers", "cpu\n");
         assert!(read(&THREADS).reason.contains("CONFIG_PSI"));
         tree.write("sys/fs/cgroup/web/memory.pressure", "none\n");
         assert!(read(&THREADS).reason.contains("no `some` total"));
