@@ -47,6 +47,8 @@ pub(super) enum Scope {
 #[derive(Debug)]
 pub struct AppProcesses {
     scope: Scope,
+    /// The update of its template whose processes it has, if it has them all.
+    taken_at: Option<u64>,
     members: BTreeMap<i32, Member>,
     threads: Vec<LiveThread>,
     /// Processes that are found, too, but belong to another app or to none.
@@ -83,6 +85,7 @@ impl AppProcesses {
     pub(super) const fn new(scope: Scope) -> Self {
         Self {
             scope,
+            taken_at: None,
             members: BTreeMap::new(),
             threads: Vec::new(),
             left_out: BTreeSet::new(),
@@ -105,10 +108,15 @@ impl AppProcesses {
             return Ok(());
         }
         self.note_end_of_group(before > 0, table);
+        let had_all = self.taken_at.filter(|_| self.members.len() == before);
         let found = match &mut self.scope {
             Scope::Assigned(slot) => Some(slot.processes(table)),
             Scope::Search(search) => Some(search.processes(table)),
-            Scope::Slot(slot) => Some(slot.processes(table)),
+            Scope::Slot(slot) => {
+                self.taken_at = slot.changed_at(table);
+                let has_all = self.taken_at.is_some() && self.taken_at == had_all;
+                (!has_all).then(|| slot.processes(table))
+            }
             Scope::Tree { .. } | Scope::Registered(_) => None,
         };
         let root = self.root();
@@ -142,9 +150,11 @@ impl AppProcesses {
             }
         };
         self.members.retain(|pid, _| pids.contains(pid));
-        for pid in pids {
-            self.add(pid, table);
+        for pid in &pids {
+            self.add(*pid, table);
         }
+        // One that is found may be younger than the table.
+        self.taken_at = self.taken_at.filter(|_| self.members.len() == pids.len());
         outcome
     }
 
@@ -228,6 +238,7 @@ impl AppProcesses {
             return;
         }
         self.left_out.clear();
+        self.taken_at = None;
         if let Scope::Assigned(slot) = &mut self.scope {
             slot.forget_listing();
         }
@@ -526,6 +537,33 @@ mod tests {
         list("");
         app.refresh(&table).unwrap();
         assert_eq!(app.take_left().iter().map(|left| left.pid).collect::<Vec<_>>(), [7]);
+    }
+
+    #[test]
+    fn processes_of_a_template_that_stay_are_not_taken_again_unless_some_are_missing() {
+        let tree = Tree::new();
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let begin = |pid: i32| tree.write(&format!("proc/{pid}/stat"), &stat);
+        tree.write("sys/fs/cgroup/kubepods/a/cgroup.procs", "7\n8\n");
+        begin(7);
+        let mut table = ProcessTable::new(&tree.roots()).unwrap();
+        let search = Search::cgroup(Path::new("kubepods/*")).unwrap();
+        let slot = Slot::all(search, 1).pop().unwrap();
+        let mut app = AppProcesses::new(Scope::Slot(slot));
+        let mut pids = |change: &dyn Fn(&mut AppProcesses)| {
+            change(&mut app);
+            table.refresh().unwrap();
+            app.refresh(&table).unwrap();
+            (app.processes().map(|one| one.pid).collect::<Vec<_>>(), app.taken_at.is_some())
+        };
+        assert_eq!(pids(&|_| {}), (vec![7], false), "the table does not know 8");
+        begin(8);
+        assert_eq!(pids(&|_| {}), (vec![7, 8], true));
+        let leave = |app: &mut AppProcesses| app.leave_out(app.processes().last().unwrap());
+        assert_eq!(pids(&leave), (vec![7], true), "8 is another app's");
+        assert_eq!(pids(&AppProcesses::claim_all), (vec![7, 8], true));
+        std::fs::remove_dir_all(tree.path("proc/8")).unwrap();
+        assert_eq!(pids(&|_| {}), (vec![7], false), "the cgroup lists it still");
     }
 
     /// An app whose first process was 7, which has ended, and processes of groups with its number.

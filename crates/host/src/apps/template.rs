@@ -89,6 +89,14 @@ impl Slot {
         Ok(group.map(|group| group.pids.clone()).unwrap_or_default())
     }
 
+    /// Returns the number of the update that last changed the processes of this slot, as of a fresh
+    /// table; `None` if an update has failed, which is still to be returned.
+    pub(super) fn changed_at(&self, table: &ProcessTable) -> Option<u64> {
+        let mut template = self.lock();
+        template.update(table);
+        template.failed.is_none().then(|| template.changed_at[self.index])
+    }
+
     /// Whether a fresh table gives this slot to another match than the one with these processes: a
     /// match was found or is gone.
     pub(super) fn has_news(
