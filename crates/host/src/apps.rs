@@ -14,6 +14,7 @@ mod globs;
 mod handle;
 mod identity;
 mod launch;
+mod member;
 mod members;
 mod own;
 mod pattern;

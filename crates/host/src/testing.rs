@@ -45,6 +45,15 @@ impl Tree {
         self.write(&format!("proc/{pid}/stat"), &format!("{pid} (a) {before} {start_ticks} 1"));
     }
 
+    /// Writes the `stat` of a thread, of its process too if it is the main one.
+    pub(crate) fn write_thread(&self, pid: i32, tid: i32) {
+        let stat = format!("{tid} (a) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 70 0\n");
+        self.write(&format!("proc/{pid}/task/{tid}/stat"), &stat);
+        if pid == tid {
+            self.write(&format!("proc/{pid}/stat"), &stat);
+        }
+    }
+
     pub(crate) fn remove(&self, name: &str) {
         std::fs::remove_file(self.path(name)).unwrap();
     }

@@ -10,17 +10,15 @@
 
 use super::assigned::{CgroupSlot, SinceListing};
 use super::described::Detail;
-use super::identity::{Facts, ProcessId, cpu_time_of, numbers};
+use super::identity::{Facts, ProcessId};
+use super::member::Member;
 use super::search::{Search, SearchError};
 use super::slot::ProcessSlot;
 use super::table::ProcessTable;
 use super::template::Slot;
-use crate::files::unless_gone;
 use crate::{LiveThread, Roots};
 use lull_measure::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 /// Where an app's processes are found.
 #[derive(Debug)]
@@ -58,23 +56,6 @@ pub struct AppProcesses {
     left: Vec<ProcessId>,
 }
 
-#[derive(Debug, Default)]
-struct Member {
-    start_ticks: u64,
-    /// Inode and start time by thread number; the inode of the only thread is that of the
-    /// directory, so that it is read once more when there are others.
-    tasks: BTreeMap<i32, (u64, u64)>,
-    /// The inode of its directory of threads, if there was one thread when they were listed.
-    alone: Option<u64>,
-    /// Its CPU time before its threads were listed, if it is known.
-    cpu_time: Option<Nanos>,
-    /// Whether it may have run since [`AppProcesses::take_run`] was last called.
-    has_run: bool,
-}
-
-/// Links of a directory of threads that holds one: `.`, `..` and the thread's.
-const LINKS_OF_ONE: u64 = 3;
-
 impl AppProcesses {
     /// A process and its descendants; nothing is seen before the first refresh.
     pub const fn of_tree(root: ProcessId) -> Self {
@@ -102,7 +83,7 @@ impl AppProcesses {
         let alive =
             |pid: &i32, start| table.facts(*pid).is_some_and(|facts| facts.start_ticks == start);
         let before = self.members.len();
-        self.members.retain(|pid, member| alive(pid, member.start_ticks));
+        self.members.retain(|pid, member| alive(pid, member.start_ticks()));
         self.note_assignment();
         if self.members.len() == before && self.is_as_listed(table.roots()) {
             return Ok(());
@@ -257,7 +238,7 @@ impl AppProcesses {
     /// unless other threads of it continue.
     pub(super) fn any_runs(&self, roots: &Roots) -> bool {
         let runs = |process: &ProcessId| {
-            let threads = || self.members.get(&process.pid).map_or(0, |one| one.tasks.len());
+            let threads = || self.members.get(&process.pid).map_or(0, Member::thread_count);
             process.may_run(roots) || threads() > 1
         };
         self.processes().any(|process| runs(&process))
@@ -373,31 +354,30 @@ impl AppProcesses {
 
     /// The CPU time of a process as of the last refresh, if it was read.
     pub(super) fn cpu_time_of(&self, pid: i32) -> Option<Nanos> {
-        self.members.get(&pid)?.cpu_time
+        self.members.get(&pid)?.cpu_time()
     }
 
     /// The processes, by number.
     pub fn processes(&self) -> impl Iterator<Item = ProcessId> + '_ {
         let id = |(pid, member): (&i32, &Member)| ProcessId {
             pid: *pid,
-            start_ticks: member.start_ticks,
+            start_ticks: member.start_ticks(),
         };
         self.members.iter().map(id)
     }
 
     /// Whether a process of the app may have run, as of the last refresh, since this was last
-    /// called of it. One that has not run has not ended. The CPU time of one that runs may be old
-    /// for a tick, so that a later refresh finds that it has run.
+    /// called of it ([`Member::take_run`]). One that has not run has not ended.
     pub(super) fn take_run(&mut self, process: ProcessId) -> bool {
         let member = self.members.get_mut(&process.pid);
-        let member = member.filter(|member| member.start_ticks == process.start_ticks);
-        member.is_none_or(|member| std::mem::take(&mut member.has_run))
+        let member = member.filter(|member| member.start_ticks() == process.start_ticks);
+        member.is_none_or(Member::take_run)
     }
 
     /// Whether a process belongs to the app.
     pub(super) fn has(&self, process: ProcessId) -> bool {
         let member = self.members.get(&process.pid);
-        member.is_some_and(|member| member.start_ticks == process.start_ticks)
+        member.is_some_and(|member| member.start_ticks() == process.start_ticks)
     }
 
     fn add(&mut self, pid: i32, table: &ProcessTable) {
@@ -406,7 +386,7 @@ impl AppProcesses {
             if self.left_out.contains(&ProcessId { pid, start_ticks }) {
                 return;
             }
-            let new = || Member { start_ticks, ..Member::default() };
+            let new = || Member::new(start_ticks);
             self.members.entry(pid).or_insert_with(new);
         }
     }
@@ -442,69 +422,14 @@ impl AppProcesses {
     /// first, and that number may be a younger process's now.
     fn is_child(&self, facts: &Facts) -> bool {
         let parent = self.members.get(&facts.parent);
-        parent.is_some_and(|parent| parent.start_ticks <= facts.start_ticks)
+        parent.is_some_and(|parent| parent.start_ticks() <= facts.start_ticks)
     }
 
     fn list_threads(&mut self, roots: &Roots) {
         self.threads.clear();
         for (pid, member) in &mut self.members {
             member.refresh(roots, *pid);
-            let id = |(tid, (_, start)): (&i32, &(u64, u64))| LiveThread {
-                pid: *pid,
-                tid: *tid,
-                start_ticks: *start,
-            };
-            self.threads.extend(member.tasks.iter().map(id));
-        }
-    }
-}
-
-/// Returns the inode of a directory of threads if it holds one thread, at less cost than a listing.
-fn inode_if_alone(directory: &Path) -> Option<u64> {
-    let found = std::fs::metadata(directory).ok()?;
-    (found.nlink() == LINKS_OF_ONE).then(|| found.ino())
-}
-
-impl Member {
-    /// A process that is gone has no threads; the next table says so. Threads that cannot be listed
-    /// or read stay as they are, and are listed again by the next look.
-    fn refresh(&mut self, roots: &Roots, pid: i32) {
-        // Read before the threads are, so that what changes meanwhile is found by a later look. It
-        // may be old for a tick; a later look then finds another one.
-        let cpu_time = cpu_time_of(roots, pid);
-        if cpu_time.is_some() && cpu_time == self.cpu_time {
-            return;
-        }
-        (self.cpu_time, self.has_run) = (cpu_time, true);
-        let directory = roots.proc.join(format!("{pid}/task"));
-        let alone = inode_if_alone(&directory).filter(|_| roots.is_own_proc());
-        let was_alone = alone.is_some() && alone == self.alone && self.tasks.keys().eq([&pid]);
-        self.alone = alone;
-        if let Some(inode) = alone {
-            // The only thread of a process is the main one, which began when the process did.
-            if !was_alone {
-                self.tasks = BTreeMap::from([(pid, (inode, self.start_ticks))]);
-            }
-            return;
-        }
-        let Ok(listed) = unless_gone(numbers(&directory)) else {
-            self.cpu_time = None;
-            return;
-        };
-        let mut before = std::mem::take(&mut self.tasks);
-        for (tid, inode) in listed.unwrap_or_default() {
-            let known = before.remove(&tid);
-            let task = match known.filter(|(former, _)| *former == inode) {
-                Some(same) => Ok(Some(same)),
-                None => unless_gone(Facts::of_thread(roots, pid, tid))
-                    .map(|facts| Some((inode, facts?.start_ticks))),
-            };
-            if task.is_err() {
-                self.cpu_time = None;
-            }
-            if let Some(task) = task.unwrap_or(known) {
-                self.tasks.insert(tid, task);
-            }
+            self.threads.extend(member.threads(*pid));
         }
     }
 }
@@ -514,9 +439,7 @@ mod tests {
     use super::*;
     use crate::apps::CgroupSlots;
     use crate::testing::Tree;
-    use std::io::{Read, Write};
-    use std::process::{Command, Stdio};
-    use std::time::{Duration, Instant};
+    use std::path::Path;
 
     const GROUP: &str = "sys/fs/cgroup/kubepods/a";
 
@@ -623,31 +546,6 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_cannot_be_listed_or_read_stay() {
-        let tree = Tree::new();
-        set_thread(&tree, 11, 11);
-        set_thread(&tree, 11, 14);
-        let (roots, mut member) = (tree.roots(), Member::default());
-        member.refresh(&roots, 11);
-        let [known, away] = ["proc/11/task", "proc/11/away"].map(|path| tree.path(path));
-        std::fs::rename(&known, &away).unwrap();
-        // A listing of it fails, and not because there is no such directory.
-        tree.write("proc/11/task", "");
-        member.refresh(&roots, 11);
-        assert!(member.tasks.keys().eq(&[11, 14]), "{member:?}");
-        std::fs::remove_file(&known).unwrap();
-        std::fs::rename(&away, &known).unwrap();
-        // Another inode, whose `stat` cannot be read.
-        std::fs::rename(known.join("14"), tree.path("proc/11/former")).unwrap();
-        std::fs::create_dir_all(known.join("14/stat")).unwrap();
-        member.refresh(&roots, 11);
-        assert!(member.tasks.keys().eq(&[11, 14]), "{member:?}");
-        std::fs::remove_dir_all(&known).unwrap();
-        member.refresh(&roots, 11);
-        assert!(member.tasks.is_empty(), "{member:?}");
-    }
-
-    #[test]
     fn a_cgroup_that_cannot_be_read_keeps_its_processes() {
         let mut node = Assigned::new("cpu.stat", "usage_usec 500\n");
         assert_eq!(node.pids(), [11]);
@@ -664,33 +562,6 @@ mod tests {
         assert_eq!(node.pids(), [12]);
     }
 
-    #[test]
-    fn threads_are_listed_again_once_the_process_has_run() {
-        let mut command = Command::new("cat");
-        let mut cat = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (roots, pid) = (Roots::default(), cat.id().cast_signed());
-        let mut member = Member::default();
-        // A thread that no listing shows.
-        let false_thread = i32::MAX;
-        while !member.tasks.contains_key(&false_thread) {
-            member.refresh(&roots, pid);
-            member.tasks.insert(false_thread, (0, 0));
-            member.refresh(&roots, pid);
-        }
-        cat.stdin.as_mut().unwrap().write_all(b"a").unwrap();
-        cat.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        member.has_run = false;
-        // Its CPU time may be old until it sleeps.
-        let deadline = Instant::now() + Duration::from_secs(120);
-        while member.tasks.contains_key(&false_thread) && Instant::now() < deadline {
-            member.refresh(&roots, pid);
-            std::thread::yield_now();
-        }
-        cat.kill().unwrap();
-        cat.wait().unwrap();
-        assert!(member.tasks.keys().eq([&pid]) && member.has_run, "{member:?}");
-    }
-
     /// A tree with the processes 11 and 12, of which the cgroup of the only slot has the first.
     struct Assigned {
         tree: Tree,
@@ -703,7 +574,7 @@ mod tests {
         fn new(name: &str, text: &str) -> Self {
             let tree = Tree::new();
             for (pid, tid) in [(11, 11), (12, 12)] {
-                set_thread(&tree, pid, tid);
+                tree.write_thread(pid, tid);
             }
             tree.write(&format!("{GROUP}/cgroup.procs"), "11\n");
             tree.write(&format!("{GROUP}/{name}"), text);
@@ -725,14 +596,6 @@ mod tests {
         }
     }
 
-    fn set_thread(tree: &Tree, pid: i32, tid: i32) {
-        let stat = format!("{tid} (a) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 70 0\n");
-        tree.write(&format!("proc/{pid}/task/{tid}/stat"), &stat);
-        if pid == tid {
-            tree.write(&format!("proc/{pid}/stat"), &stat);
-        }
-    }
-
     #[test]
     fn a_cgroup_is_not_listed_again_while_no_task_of_it_runs() {
         let mut node = Assigned::new("cpu.stat", "usage_usec 500\nuser_usec 300\n");
@@ -745,7 +608,7 @@ mod tests {
         node.set("cgroup.procs", "11\n12\n13\n");
         node.set("cpu.stat", "usage_usec 502\nuser_usec 302\n");
         assert_eq!(node.pids(), [11, 12]);
-        set_thread(&node.tree, 13, 13);
+        node.tree.write_thread(13, 13);
         node.table.refresh().unwrap();
         assert_eq!(node.pids(), [11, 12, 13], "it has not run since the last look");
     }
@@ -759,7 +622,7 @@ mod tests {
         node.set("pids.current", "2\n");
         assert_eq!(node.pids(), [11, 12]);
         // A thread of a process that is known.
-        set_thread(&node.tree, 11, 14);
+        node.tree.write_thread(11, 14);
         node.set("pids.current", "3\n");
         node.set("cgroup.procs", "11\n");
         assert_eq!(node.pids(), [11, 11, 12], "it was not listed again");

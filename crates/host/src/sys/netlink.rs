@@ -197,10 +197,10 @@ impl Batch {
     /// Receives what has arrived, at most [`BATCH`] datagrams, without waiting; of a longer one
     /// its first [`EVENT_MAX`] bytes.
     fn receive(&mut self, socket: &OwnedFd) -> Result<impl Iterator<Item = &[u8]>, Errno> {
-        let mut parts = self.bytes.each_mut().map(|bytes| libc::iovec {
-            iov_base: bytes.as_mut_ptr().cast(),
-            iov_len: bytes.len(),
-        });
+        let mut parts = self
+            .bytes
+            .each_mut()
+            .map(|bytes| libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() });
         let mut heads = parts.each_mut().map(|part| {
             // SAFETY: all bytes zero are a `mmsghdr`, of no address and no data.
             let mut head: libc::mmsghdr = unsafe { std::mem::zeroed() };
