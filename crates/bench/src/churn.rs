@@ -56,10 +56,17 @@ struct Used {
 struct Round {
     /// By process as in [`PROCESSES`].
     used: [Used; PROCESSES.len()],
-    /// The CPU time of opening, reading and closing a file of `/proc` in the benchmark itself, the
-    /// mean over [`REFERENCE_READS`] in a row after each sleep: the speed of the machine in the
-    /// round.
-    reference_us: f64,
+    reference: Reference,
+}
+
+/// The CPU time of opening, reading and closing a file of `/proc` in the benchmark itself: the
+/// speed of the machine in a round.
+#[derive(Debug, Clone, Copy)]
+struct Reference {
+    /// The first time after a sleep.
+    first_us: f64,
+    /// The mean over [`REFERENCE_READS`] that follow in a row.
+    next_us: f64,
 }
 
 fn run(context: &Context) -> Result<Report> {
@@ -82,8 +89,11 @@ fn run(context: &Context) -> Result<Report> {
         report.reported(&format!("{name}: CPU"), of(cpu_percent), "% of a core");
         report.reported(&format!("{name}: resident"), of(resident_mb), "MB");
     }
-    let reference = Summary::new(rounds.iter().map(|round| round.reference_us));
-    report.reported("reference: one `/proc/self/stat` read", reference, "us of CPU time");
+    let unit = "us of CPU time";
+    let reference = Summary::new(rounds.iter().map(|round| round.reference.next_us));
+    report.reported("reference: one `/proc/self/stat` read", reference, unit);
+    let reference = Summary::new(rounds.iter().map(|round| round.reference.first_us));
+    report.reported("reference: the first such read after a sleep", reference, unit);
     report.note(note(processes));
     Ok(report)
 }
@@ -101,10 +111,12 @@ fn note(processes: usize) -> String {
         "{ROUNDS} rounds, each with an agent of its own, epochs of {EPOCH_MS} ms and a record; \
          CPU time over {} s, to the nanosecond. The policy is `lc-first`. Memory that the \
          processes share counts in each. {APPS} apps and {SLEEPERS} other sleeping processes, \
-         which are among the {processes} of the machine that ran before the apps. The reference \
-         is the mean over {REFERENCE_READS} reads (open, read, close) by the benchmark itself \
-         after each change. Compare two runs only if their references agree.",
-        MEASURED.as_secs()
+         which are among the {processes} of the machine that ran before the apps. The references \
+         are reads (open, read, close) by the benchmark itself after each change: the first after \
+         its sleep of {} ms, and the mean over the next {REFERENCE_READS}. Compare two runs only \
+         if their references agree.",
+        MEASURED.as_secs(),
+        CHANGE.as_millis()
     )
 }
 
@@ -138,7 +150,7 @@ fn measure(lull: &Path) -> Result<Round> {
     let pids = processes_of(&agent)?;
     let before = pids.map(cpu_s);
     let begun = Instant::now();
-    let reference_us = churn(&mut apps, &mut next, MEASURED)?;
+    let reference = churn(&mut apps, &mut next, MEASURED)?;
     let span_s = begun.elapsed().as_secs_f64();
     if agent.has_ended() {
         bail!("the agent ended early: {}", std::fs::read_to_string(&log)?.trim());
@@ -149,31 +161,34 @@ fn measure(lull: &Path) -> Result<Round> {
         used.push(Used { cpu_percent, memory: memory(pid)? });
     }
     let used = used.try_into().map_err(|_| anyhow::anyhow!("one figure a process"))?;
-    Ok(Round { used, reference_us })
+    Ok(Round { used, reference })
 }
 
-/// Changes the apps for a span; `next` is when the next change is due. Returns the CPU time of one
-/// reference read in microseconds.
-fn churn(apps: &mut VecDeque<Running>, next: &mut Instant, span: Duration) -> Result<f64> {
+/// Changes the apps for a span; `next` is when the next change is due.
+fn churn(apps: &mut VecDeque<Running>, next: &mut Instant, span: Duration) -> Result<Reference> {
     let end = Instant::now() + span;
-    let mut references_us = Vec::new();
+    let mut references = Vec::new();
     while Instant::now() < end {
         change(apps, APPS)?;
         *next += CHANGE;
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
-        references_us.push(reference_us()?);
+        references.push(reference()?);
     }
-    Ok(references_us.iter().sum::<f64>() / references_us.len().max(1) as f64)
+    let mean = |of: fn(&Reference) -> f64| {
+        references.iter().map(of).sum::<f64>() / references.len().max(1) as f64
+    };
+    let (first_us, next_us) = (mean(|one| one.first_us), mean(|one| one.next_us));
+    Ok(Reference { first_us, next_us })
 }
 
-/// The CPU time of one of [`REFERENCE_READS`] reads, in microseconds.
-fn reference_us() -> Result<f64> {
-    let read_all =
-        || (0..REFERENCE_READS).try_for_each(|_| std::fs::read("/proc/self/stat").map(drop));
-    let mut outcome = Ok(());
-    let each_ns = stats::ns_each(REFERENCE_READS, || outcome = read_all());
-    outcome?;
-    Ok(each_ns / 1e3)
+fn reference() -> Result<Reference> {
+    let read_us = |count: usize| {
+        let mut outcome = Ok(());
+        let read_all = || (0..count).try_for_each(|_| std::fs::read("/proc/self/stat").map(drop));
+        let each_ns = stats::ns_each(count, || outcome = read_all());
+        outcome.map(|()| each_ns / 1e3)
+    };
+    Ok(Reference { first_us: read_us(1)?, next_us: read_us(REFERENCE_READS)? })
 }
 
 /// Ends the oldest app if there are as many as there may be, else starts another one.
