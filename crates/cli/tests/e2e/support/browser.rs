@@ -1,11 +1,12 @@
 //! A real Chromium without a window, driven by the WebDriver protocol.
 
 use super::http::exchange;
-use super::{free_port, wait_for};
+use super::wait_for;
 use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// Options without the browser's own network traffic: it must load only pages of this machine.
 const ARGUMENTS: [&str; 9] = [
@@ -20,6 +21,13 @@ const ARGUMENTS: [&str; 9] = [
     "--disable-sync",
 ];
 
+/// The port that chromedriver has chosen, by its words `started successfully on port 41234.`.
+fn printed_port(output: &mut ChildStdout) -> u16 {
+    let lines = BufReader::new(output).lines().map_while(Result::ok);
+    let port = |line: String| line.strip_suffix('.')?.rsplit_once(" on port ")?.1.parse().ok();
+    lines.into_iter().find_map(port).expect("chromedriver prints its port")
+}
+
 /// A browser with one window.
 pub(crate) struct Browser {
     driver: Child,
@@ -30,13 +38,11 @@ pub(crate) struct Browser {
 
 impl Browser {
     pub(crate) fn start() -> Self {
-        let port = free_port();
         let profile = tempfile::tempdir().unwrap();
         let mut command = Command::new("chromedriver");
-        command.arg(format!("--port={port}")).stdin(Stdio::null()).stdout(Stdio::null());
-        let driver = command.stderr(Stdio::null()).spawn().unwrap();
-        let address = format!("127.0.0.1:{port}");
-        wait_for("chromedriver", || TcpStream::connect(&address).is_ok());
+        command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut driver = command.stderr(Stdio::null()).spawn().unwrap();
+        let address = format!("127.0.0.1:{}", printed_port(driver.stdout.as_mut().unwrap()));
         let mut browser = Self { driver, address, session: String::new(), profile };
         browser.begin();
         browser

@@ -124,8 +124,10 @@ fn a_server_in_a_pid_namespace_keeps_its_records_until_it_ends_or_is_started_aga
     // The record of the check for the server's port may exist for a moment.
     wait_for("the record of one worker", || workers(&scene) == 1);
     queries(&mut client, 5);
+    client.leave();
     let seen = agent.interrupt().well().json();
     assert_eq!(of_class(&seen, "gated"), [5], "{seen}");
+    let mut client = Client::connect_to(port);
     server.signal(Signal::KILL);
     drop(server);
     wait_for("the end of the server", || client.query("work").is_none());
