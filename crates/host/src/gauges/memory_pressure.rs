@@ -49,12 +49,12 @@ pub struct MemoryPressure {
     /// The total of that cgroup at the last reading, in microseconds.
     last_us: Option<u64>,
     /// What holds until a task runs.
-    rest: Option<Rest>,
+    idle_reading: Option<IdleReading>,
 }
 
 /// A reading that is the same as long as no task has run.
 #[derive(Debug)]
-struct Rest {
+struct IdleReading {
     /// The app's first process.
     pid: i32,
     /// The CPU time of the app's cgroup in microseconds, if it was read.
@@ -78,7 +78,7 @@ impl MemoryPressure {
     pub(crate) fn new(roots: &Roots) -> Self {
         let mount = cgroup_mount(roots);
         let roots = roots.clone();
-        Self { roots, mount, list: None, found: None, last_us: None, rest: None }
+        Self { roots, mount, list: None, found: None, last_us: None, idle_reading: None }
     }
 
     /// Returns the means by which memory pressure of cgroups is read.
@@ -97,16 +97,17 @@ impl MemoryPressure {
     pub(crate) fn read(&mut self, epoch: AppEpoch<'_>, is_idle: bool) -> Gauge<f64> {
         let AppEpoch { threads, usage_us, .. } = epoch;
         let first = threads.first().map(|first| first.pid);
-        let has_rested = |rest: &&Rest| {
-            first == Some(rest.pid) && rest.usage_us == usage_us && (is_idle || usage_us.is_some())
+        let holds = |known: &&IdleReading| {
+            let is_idle = is_idle || usage_us.is_some();
+            first == Some(known.pid) && known.usage_us == usage_us && is_idle
         };
-        if let Some(rest) = self.rest.as_ref().filter(has_rested) {
-            return rest.share.clone();
+        if let Some(known) = self.idle_reading.as_ref().filter(holds) {
+            return known.share.clone();
         }
         let share = self.read_share(epoch);
         let has_none = self.found.as_ref().is_some_and(|found| found.pressure.is_err());
-        let rest = first.filter(|_| has_none || share == Ok(0.0));
-        self.rest = rest.map(|pid| Rest { pid, usage_us, share: share.clone() });
+        let pid = first.filter(|_| has_none || share == Ok(0.0));
+        self.idle_reading = pid.map(|pid| IdleReading { pid, usage_us, share: share.clone() });
         share
     }
 
