@@ -98,8 +98,8 @@ impl MemoryPressure {
         let AppEpoch { threads, usage_us, .. } = epoch;
         let first = threads.first().map(|first| first.pid);
         let holds = |known: &&IdleReading| {
-            let is_idle = is_idle || usage_us.is_some();
-            first == Some(known.pid) && known.usage_us == usage_us && is_idle
+            let has_none_run = known.usage_us == usage_us && (usage_us.is_some() || is_idle);
+            first == Some(known.pid) && has_none_run
         };
         if let Some(known) = self.idle_reading.as_ref().filter(holds) {
             return known.share.clone();
